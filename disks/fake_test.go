@@ -19,6 +19,7 @@ type fakeDisks struct {
 	answer func(task) answer
 	count  counters
 	hold   chan struct{} // while not nil, all questions hang
+	still  time.Duration // for how long the monitor will stand still once
 
 	asked, under, most atomic.Int64
 	written            atomic.Int64
@@ -29,6 +30,12 @@ type fakeDisks struct {
 
 func (f *fakeDisks) changed() bool {
 	f.mu.Lock()
+	if still := f.still; still > 0 {
+		f.still = 0
+		f.mu.Unlock()
+		time.Sleep(still)
+		f.mu.Lock()
+	}
 	defer f.mu.Unlock()
 	defer func() { f.moved = false }()
 	return f.moved

@@ -67,9 +67,10 @@ type Monitor struct {
 	answers   chan *question
 	wake      chan struct{}
 
-	mounts mounts // what follows belongs to Run alone
-	unread bool   // the mounts could not be read
-	losing bool   // probes are being lost, and that is logged
+	mounts mounts    // what follows belongs to Run alone
+	unread bool      // the mounts could not be read
+	losing bool      // probes are being lost, and that is logged
+	turned time.Time // when the last turn began
 
 	mu      sync.Mutex // guards what follows; only Run adds and removes devices, so it may read the map without mu
 	reserve int64

@@ -39,6 +39,33 @@ func TestHungDiskIsAFault(t *testing.T) {
 	})
 }
 
+// The machine stands still for a minute while a probe is under way, as one that is moved to another host. That is no fault of its disk. A
+// disk that hangs after that is found out as soon as ever.
+func TestMachineThatStandsStillHasNoHungDisk(t *testing.T) {
+	inBubble(t, Config{Paths: []string{"/mnt/a"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
+		changed := m.Changed()
+		f.freeze()
+		time.Sleep(5 * time.Second) // a probe is under way
+		f.mu.Lock()
+		f.still = time.Minute
+		f.mu.Unlock()
+		time.Sleep(61 * time.Second)
+		f.thaw()
+		time.Sleep(time.Second)
+		select {
+		case <-changed:
+			t.Errorf("the disk became %v: %q", m.Snapshot()[0].Health, m.Snapshot()[0].Why)
+		default:
+		}
+		f.freeze()
+		time.Sleep(22 * time.Second)
+		if got := healths(m); got != "IO_HANG" {
+			t.Errorf("then it hangs: got %s", got)
+		}
+		f.thaw()
+	})
+}
+
 // A hanging probe that can be killed is killed, and another finds out whether the way is free.
 func TestHungProbeIsKilledAndTriedAgain(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/mnt/a"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {

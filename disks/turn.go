@@ -65,6 +65,7 @@ type question struct {
 // turn looks for late questions, and begins those that are due.
 func (m *Monitor) turn(quit <-chan struct{}) {
 	now := time.Now()
+	m.standstill(now)
 	counted := make(map[string]counters)
 	for key, d := range m.devices {
 		if d.asked != nil && now.Sub(d.asked.start) >= m.cfg.Limit || d.speed.due(now) {
@@ -100,6 +101,19 @@ func (m *Monitor) turn(quit <-chan struct{}) {
 	for _, d := range idle {
 		go d.prober.end() // a killed prober may be stuck in the kernel, and the other disks must not wait for it
 	}
+}
+
+// standstill takes out of the age of the questions the time in which this process, too, stood still: a machine that is
+// paused or moved to another host answers nothing meanwhile, and that is no fault of its disks.
+func (m *Monitor) standstill(now time.Time) {
+	if stood := now.Sub(m.turned) - 2*m.tick(); !m.turned.IsZero() && stood > 0 {
+		for _, d := range m.devices {
+			if d.asked != nil {
+				d.asked.start = d.asked.start.Add(stood)
+			}
+		}
+	}
+	m.turned = now
 }
 
 // begin asks the disk what is due, if anything is.
