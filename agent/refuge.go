@@ -233,7 +233,8 @@ func (r *refuge) carry(ctx context.Context, incident string, whole bool, pass fu
 	}
 }
 
-// untilHung waits until the work that closes over has ended, or the disk that it keeps its account on hangs.
+// untilHung waits until the work that closes over has ended, or the disk that it keeps its account on hangs. When a look comes
+// late, the machine stood still, and its disk with it: the disk gets a moment to go on.
 func (r *refuge) untilHung(incident string, over <-chan struct{}) {
 	if r.has(incident) {
 		<-over
@@ -241,9 +242,13 @@ func (r *refuge) untilHung(incident string, over <-chan struct{}) {
 	}
 	look := time.NewTicker(lookAround)
 	defer look.Stop()
-	for {
-		changed := r.disk.disks.Changed()
-		if r.disk.hangs(drainPatience) {
+	var awake time.Time // since when the machine has gone on
+	for last := time.Now(); ; {
+		changed, now := r.disk.disks.Changed(), time.Now()
+		if now.Sub(last) > 2*lookAround {
+			awake = now
+		}
+		if last = now; now.Sub(awake) >= lookAround && r.disk.hangs(drainPatience) {
 			return
 		}
 		if r.disk.Takes() == 0 {

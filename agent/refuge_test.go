@@ -145,6 +145,49 @@ func TestAccountTakesRefuge(t *testing.T) {
 	}
 }
 
+// standstill is a monitor that stands still once, with the machine.
+type standstill struct {
+	*sickDisk
+	begins, ends chan struct{}
+}
+
+func (s *standstill) Changed() <-chan struct{} {
+	select {
+	case s.begins <- struct{}{}:
+		<-s.ends
+	default:
+	}
+	return s.sickDisk.Changed()
+}
+
+// The machine stands still for half a minute while something is written to data_dir, as in Azure's freeze. No drain is left behind for
+// that.
+func TestDrainOnAMachineThatStandsStill(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		a, stub := inRefuge(t, dir, disks.Healthy)
+		still := &standstill{stub, make(chan struct{}), make(chan struct{})}
+		a.disks.monitor = still
+		sum, err := a.refuge.carry(t.Context(), "inc-1", false, func(ctx context.Context, dir string) (manifest.Summary, error) {
+			if dir != a.incidents.Dir("inc-1") {
+				t.Errorf("another pass has its account in %s", dir)
+				return manifest.Summary{}, nil
+			}
+			go a.disk.Do("what is under way", func() error { <-still.ends; time.Sleep(time.Millisecond); return nil })
+			<-still.begins
+			time.Sleep(30 * time.Second)
+			close(still.ends)
+			if time.Sleep(time.Minute); isLeft(ctx) {
+				t.Error("it was left behind")
+			}
+			return manifest.Summary{Moved: inventory.Count{Blocks: 1}}, nil
+		})
+		if err != nil || sum.Moved.Blocks != 1 || a.refuge.any() {
+			t.Errorf("got %+v, %v", sum, err)
+		}
+	})
+}
+
 // An account that a killed process left in the refuge is brought home by the next one.
 func TestAccountOfAKilledProcess(t *testing.T) {
 	dir := t.TempDir()
