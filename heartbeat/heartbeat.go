@@ -209,8 +209,8 @@ func (c *Client) Apps() (apps []string, heard bool) { return c.wishes.elsewhere(
 // anew, or from an older snapshot.
 func (c *Client) Unaccounted() <-chan struct{} { return c.unsaid }
 
-// Back receives, when a beat is answered after some were not, for how long none was: other nodes may have taken this one for
-// gone. At the start that is the longest duration there is.
+// Back receives, when a beat is answered after some were not, or after this machine stood still or slept, for how long none
+// was: other nodes may have taken this one for gone. At the start that is the longest duration there is.
 func (c *Client) Back() <-chan time.Duration { return c.back }
 
 // Namesake reports whether a coordinator knew another machine by this node's name before: other nodes may hold blocks that
@@ -223,11 +223,14 @@ func (c *Client) paceReports(within time.Duration) {
 	c.reportWithin = min(within, mostInterval)
 }
 
-func (c *Client) answered() {
+// answered notes that a beat was answered. In quiet times that is no longer than quiet after the one before.
+func (c *Client) answered(quiet time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lastAnswered.IsZero() || c.beatTrouble != "" {
-		silent := time.Since(c.lastAnswered)
+	now := time.Now()
+	silent := now.Sub(c.lastAnswered)
+	silent = max(silent, now.Round(0).Sub(c.lastAnswered.Round(0))) // while a machine sleeps, only its wall clock goes on
+	if c.lastAnswered.IsZero() || c.beatTrouble != "" || silent > quiet {
 		select {
 		case before := <-c.back: // nobody has received the last one yet
 			silent = max(silent, before)
@@ -235,7 +238,7 @@ func (c *Client) answered() {
 		}
 		c.back <- silent // nobody else puts any in
 	}
-	c.lastAnswered, c.beatTrouble = time.Now(), ""
+	c.lastAnswered, c.beatTrouble = now, ""
 }
 
 func (c *Client) beatFailed(err error) {

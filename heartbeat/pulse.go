@@ -46,6 +46,7 @@ type pulse struct {
 	lease        time.Duration // as told; 0: not yet
 	reconnect    time.Duration // the window in which to come back after a cut, as told
 	apart        bool          // it has waited for its moment in that window since the last answered beat
+	rested       time.Duration // how long it meant to pause since the last answered beat
 	fence        fence
 	skew         skew
 	silence      streak
@@ -72,7 +73,8 @@ func (p *pulse) run(ctx context.Context) {
 		case err == nil:
 			p.failures, p.apart = 0, false
 			p.silence.end("peer", p.links.address())
-			p.answered()
+			p.answered(p.rested + 2*p.limit()) // it may have had to register first
+			p.rested = 0
 			p.outbox.open()
 			p.pause(ctx, began, steady(p.interval))
 		default:
@@ -274,6 +276,7 @@ func (p *pulse) hurried() bool {
 // pause waits until span after began, so that the time that a hanging coordinator took counts as waited. A nudge ends it
 // early.
 func (p *pulse) pause(ctx context.Context, began time.Time, span time.Duration) {
+	p.rested += span
 	if sleep(ctx, time.Until(began.Add(span)), p.nudge) {
 		sleep(ctx, time.Until(began.Add(nudgeGap)), nil)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/lifeboat/lifeboat/api"
 )
@@ -136,15 +137,66 @@ func TestBackIsSaidOnce(t *testing.T) {
 func TestBackHasTheLongestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Client{back: make(chan time.Duration, 1)}
-		c.answered()
+		c.answered(0)
 		<-c.Back()
 		for _, silence := range []time.Duration{time.Second, time.Minute, 2 * time.Second} {
 			c.beatFailed(errors.New("cut off"))
 			time.Sleep(silence)
-			c.answered()
+			c.answered(0)
 		}
 		if got := <-c.Back(); got != time.Minute {
 			t.Errorf("no beat was answered for %s, want a minute", got)
 		}
 	})
+}
+
+// A machine that stands still misses what is said meanwhile like one that is cut off, though no beat of it fails.
+func TestBackFromAStandstill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		co := &coordinator{interval: 10 * time.Second}
+		n := newNetwork()
+		n.serve(t, addrA, co)
+		cfg := config(n, addrA)
+		cfg.Revoked = func([]*api.Revoked) { time.Sleep(time.Minute) } // the machine stands still
+		c := newClient(t, cfg)
+		start(t, c)
+		if got := <-c.Back(); got < time.Hour {
+			t.Errorf("got %s at the start", got)
+		}
+		back := func(within time.Duration) time.Duration {
+			select {
+			case silent := <-c.Back():
+				return silent
+			case <-time.After(within):
+				return 0
+			}
+		}
+		if got := back(5 * time.Minute); got != 0 {
+			t.Errorf("no beat was answered for %s, in quiet times", got)
+		}
+		co.set(func() { co.revokedAt = 1 })
+		if got := back(2 * time.Minute); got < time.Minute || got > 2*time.Minute {
+			t.Errorf("it stood still for a minute: got %s", got)
+		}
+		if got := back(5 * time.Minute); got != 0 {
+			t.Errorf("no beat was answered for %s, in quiet times again", got)
+		}
+	})
+}
+
+// While a machine sleeps, the clock by which durations are measured stands still, too.
+func TestBackFromSleep(t *testing.T) {
+	c := &Client{back: make(chan time.Duration, 1)}
+	c.answered(0)
+	<-c.Back()
+	*(*uint64)(unsafe.Pointer(&c.lastAnswered)) -= 3600 << 30 // the wall clock's seconds begin at bit 30: time.Time
+	c.answered(time.Minute)
+	select {
+	case got := <-c.Back():
+		if got < time.Hour {
+			t.Errorf("got %s, want an hour", got)
+		}
+	default:
+		t.Error("it slept for an hour, and nothing was said")
+	}
 }
