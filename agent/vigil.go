@@ -119,14 +119,20 @@ func (v *vigil) before(ctx context.Context, incident, dir string) *question {
 		v.course.aside.Go(func() { v.begin(ctx, q.began, dir) }) // the first pass has no second to wait
 		return q
 	}
-	ctx, cancel := context.WithTimeout(ctx, vigilTimeout)
+	asking, cancel := context.WithTimeout(ctx, vigilTimeout)
 	defer cancel()
 	var news []string
-	q.is, news = v.losses(ctx, takers)
+	q.is, news = v.losses(asking, takers)
 	var all bool
 	if all, q.doubt = v.asksAll(doubtGap); !all {
 		q.absent, q.none = news, len(news) == 0
 	}
+	context.AfterFunc(ctx, func() { // a pass that is left behind may not have asked
+		if isLeft(ctx) {
+			q.answered(heartbeat.Held{}, errLeft)
+			v.after(q)
+		}
+	})
 	return q
 }
 

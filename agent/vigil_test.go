@@ -5,8 +5,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	"github.com/lifeboat/lifeboat/heartbeat"
 )
 
 // If there was no time to tell all peers which copies are out of date, each look goes on with that, and it is logged once.
@@ -31,4 +35,30 @@ func TestLookoutGoesOnToldWhatToForget(t *testing.T) {
 	if looks != short+2 {
 		t.Errorf("%d looks once who was away is back, want %d", looks, short+2)
 	}
+}
+
+// A pass that is left behind with a hung disk has not asked about the blocks that are held no more. The next one asks.
+func TestDoubtOutlastsAPassThatIsLeftBehind(t *testing.T) {
+	dir := t.TempDir()
+	writes(t, dir, movedName, `{"id":"cache/-/one","bytes":10,"outcome":"moved","peer":"b","version":"@1"}`+"\n")
+	synctest.Test(t, func(t *testing.T) {
+		nobody, err := heartbeat.New(heartbeat.Config{
+			Node: "a", Incarnation: "1", Coordinators: []string{"10.0.0.1:7411"}, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("refused") },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := &vigil{course: &course{log: slog.New(slog.DiscardHandler), fleet: &fleet{Client: nobody}}}
+		v.turn("inc-1")
+		v.doubt()
+		pass, leave := context.WithCancelCause(t.Context())
+		if q := v.before(pass, "inc-1", dir); !q.doubt || q.none {
+			t.Fatalf("got %+v, want a question about all blocks", q)
+		}
+		leave(errLeft)
+		synctest.Wait()
+		if _, doubt := v.asksAll(0); !doubt {
+			t.Error("nobody asks any more")
+		}
+	})
 }
