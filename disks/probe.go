@@ -115,9 +115,13 @@ func measure(dir string) (extent, bool, error) {
 	return e, fs.Flags&unix.ST_RDONLY != 0, nil
 }
 
+// mostSize bounds what a file system counts as: Amazon's EFS says that it has 8 EiB. The sizes of a node's disks are added up, of
+// 256 at most, and a coordinator refuses a node whose sum has become negative.
+const mostSize = math.MaxInt64 / 512
+
 // extentOf reads the result of statfs.
 func extentOf(u *disk.UsageStat) extent {
-	e := extent{Total: int64(min(u.Total, math.MaxInt64))}
+	e := extent{Total: int64(min(u.Total, mostSize))}
 	// Free is what is available without privileges (f_bavail): the blocks kept for root are off already. A file system
 	// that root has filled beyond that line may count below zero, which arrives as an enormous number.
 	if u.Free <= math.MaxInt64 {
