@@ -70,15 +70,20 @@ func (a *Agent) tellOfDisks(ctx context.Context) error {
 	}
 }
 
-// longestWhy bounds a reason on its way to the coordinator, in bytes.
-const longestWhy = 500
+// longestWhy bounds a reason on its way to the coordinator, in bytes; longestMount and longestType a mount's names, which may
+// be of any bytes: a coordinator refuses the heartbeat that names one longer, or one that does not print.
+const (
+	longestWhy   = 500
+	longestMount = 1000
+	longestType  = 100
+)
 
 // wire returns what is known of each disk, for the heartbeat, the status and the metrics.
 func (l *landing) wire() (all []*api.Disk) {
 	now := time.Now()
 	for _, d := range l.monitor.Snapshot() {
 		w := &api.Disk{
-			Path: d.Path, Health: d.Health.String(), Why: short(d.Why, longestWhy), Mount: d.Mount, Filesystem: d.FS, Kind: d.Kind,
+			Path: d.Path, Health: d.Health.String(), Why: short(d.Why, longestWhy), Mount: short(d.Mount, longestMount), Filesystem: short(d.FS, longestType), Kind: d.Kind,
 			TotalBytes: d.TotalBytes, FreeBytes: d.FreeBytes, UsableBytes: d.UsableBytes, ReservedBytes: d.ReservedBytes, Errors: int64(d.Errors),
 			Unwell: unwell(d.Health), Closed: l.closed(d.Path),
 			FlushBytesPerSecond: known(d.Flush), FetchBytesPerSecond: known(d.Fetch),

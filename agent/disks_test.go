@@ -85,6 +85,15 @@ func TestDiskStatesTellTheUnknownApart(t *testing.T) {
 	}
 }
 
+// A link of the configuration may lead to a mount of any name. The coordinator takes the heartbeat that names it.
+func TestMountOfAnyName(t *testing.T) {
+	a, _ := onDisks(t, disks.Disk{Path: "/mnt/d0", Mount: "/media/a\u00a0b\tc\xff\x7f" + strings.Repeat("x", 5000), FS: "fuse." + strings.Repeat("y", 500)})
+	d := a.disks.wire()[0]
+	if !strings.HasPrefix(d.Mount, "/media/a b c? x") || len(d.Mount) > 4096 || len(d.Filesystem) > 128 {
+		t.Errorf("got a mount of %d bytes, %.20q, and a type of %d", len(d.Mount), d.Mount, len(d.Filesystem))
+	}
+}
+
 // Migration asks about files and directories below the watched directories.
 func TestLandingFindsTheDisk(t *testing.T) {
 	a, stub := onDisks(t,

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -217,11 +218,11 @@ func (t *attendant) wire() (all []*api.Workload) {
 // said it.
 const longestTrouble = 400
 
-// short makes a message fit to be sent: valid UTF-8 on one line, cut after most bytes.
+// short makes a message fit to be sent: valid UTF-8 that prints on one line, cut after most bytes.
 func short(s string, most int) string {
 	s = strings.ToValidUTF8(s, "?") // a message with anything else in it would not be sent at all
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' {
+		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r
