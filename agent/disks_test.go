@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // stubDisks is a monitor whose disks the test sets.
@@ -176,6 +178,48 @@ func TestDyingDisksAreEvacuated(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("an operator's", "/mnt/d3 by operator")
+}
+
+// An operator has a well disk emptied, which may take an hour. A disk that dies meanwhile does not wait for that.
+func TestDyingDiskComesFirst(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := inRefuge(t, dir, disks.Healthy)
+		e := a.evacuations
+		e.incidents = &a.incidents
+		ask := func(path, by string) {
+			t.Helper()
+			if err := e.ask(path, by, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ask("/mnt/d0", byOperator)
+		runs, _ := e.next(e.mayEmpty)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		overtaken := make(chan bool, 1)
+		go func() { overtaken <- e.overtaken(ctx, runs, stop) }()
+		ask("/mnt/d1", byOperator)
+		synctest.Wait()
+		if ctx.Err() != nil {
+			t.Error("it was stopped for one that can wait")
+		}
+		ask("/mnt/d2", disks.Critical.String())
+		synctest.Wait()
+		if ctx.Err() == nil {
+			t.Error("it runs on while a disk is dying")
+			stop()
+		}
+		if next, _ := e.next(e.mayEmpty); !<-overtaken || next.Path != "/mnt/d2" {
+			t.Errorf("next is %+v", next)
+		}
+		if err := e.end(e.list()[2].ID, manifest.Summary{}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if next, _ := e.next(e.mayEmpty); next.ID != runs.ID {
+			t.Errorf("then it does not go on, but %+v", next)
+		}
+	})
 }
 
 // A restart forgets no evacuation that was ordered.

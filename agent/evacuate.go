@@ -126,7 +126,7 @@ func (e *evacuations) empties(ctx context.Context, v evacuation) {
 		return
 	}
 	if ctx.Err() != nil || overtaken {
-		return // it goes on after a restart, once the node stays, or once the disk answers
+		return // it goes on after a restart, once the node stays, the disk answers, or the dying one is empty
 	}
 	if err != nil {
 		e.log.Error("the manifest of the evacuation is not complete", "disk", v.Path, "err", err)
@@ -142,11 +142,11 @@ func (e *evacuations) empties(ctx context.Context, v evacuation) {
 	}
 }
 
-// overtaken stops an evacuation that may run no longer, and then returns true. It returns false when ctx ends first.
+// overtaken stops an evacuation that may run no longer, or before which another comes, and then returns true. It returns false when ctx ends first.
 func (e *evacuations) overtaken(ctx context.Context, v evacuation, stop context.CancelFunc) bool {
 	for {
 		changed, notices, health := e.changes(), e.incidents.Changes(), e.disks.Changed()
-		if !e.mayEmpty(v) {
+		if first, ok := e.next(e.mayEmpty); !e.mayEmpty(v) || ok && first.before(v) {
 			stop()
 			return true
 		}

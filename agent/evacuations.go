@@ -187,14 +187,19 @@ func (e *evacuations) end(id string, sum manifest.Summary, now time.Time) error 
 	})
 }
 
-// next returns the first evacuation that has not ended and may begin.
-func (e *evacuations) next(may func(evacuation) bool) (evacuation, bool) {
+// next returns the evacuation that comes first, of those that have not ended and may run: a dying disk comes before those that
+// are to be emptied though they are well.
+func (e *evacuations) next(may func(evacuation) bool) (first evacuation, ok bool) {
 	for _, v := range e.list() {
-		if v.Ended.IsZero() && may(v) {
-			return v, true
+		if v.Ended.IsZero() && may(v) && (!ok || v.before(first)) {
+			first, ok = v, true
 		}
 	}
-	return evacuation{}, false
+	return first, ok
+}
+
+func (v evacuation) before(other evacuation) bool {
+	return v.By != byOperator && other.By == byOperator
 }
 
 func (e *evacuations) changes() <-chan struct{} {
