@@ -13,6 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -153,7 +154,7 @@ func (c *course) empty(ctx context.Context, incident string) (sum manifest.Summa
 	end := c.log.With("incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
 		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), preemption.Left(i.Deadline()))
 	if sum.Lost.Blocks > 0 { // we gave something up
-		end.Error("drained", "why", whyLost(c.manifest(incident)), "see", "lifeboat manifest "+c.fleet.node)
+		end.Error("drained", "why", c.whyLost(ctx, incident), "see", "lifeboat manifest "+c.fleet.node)
 	} else {
 		end.Info("drained")
 	}
@@ -281,13 +282,26 @@ func (c *course) goodbye(ctx context.Context) {
 		return
 	}
 	var said time.Time
+	var before <-chan struct{} // closed when the attempt before is over: it may hang at the account
 	c.insist(ctx, goodbyeTimeout, func(ctx context.Context) error {
+		if before != nil && !isClosed(before) {
+			return errLeft
+		}
 		p, _ := c.incidents.Open()
 		if p.Work.Drained == nil {
 			return nil // the drain no longer counts (see undoRehearsed)
 		}
 		said = p.Work.Drained.Finished
-		return c.fleet.Goodbye(ctx, c.summary(p), c.legible(c.manifest(p.Incident.ID)))
+		summary, account := c.summary(p), c.legible(c.manifest(p.Incident.ID))
+		var refused error
+		attempt := diskio.Beside(func() { refused = c.fleet.Goodbye(ctx, summary, account) })
+		before = attempt
+		select {
+		case <-attempt:
+			return refused
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	})
 	if ctx.Err() != nil {
 		return

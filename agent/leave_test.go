@@ -4,15 +4,22 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/disks"
+	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -294,4 +301,62 @@ func TestDirectivesAreNotices(t *testing.T) {
 			t.Errorf("got %v at the end, want what next returned", err)
 		}
 	})
+}
+
+// taking is a coordinator that takes accounts, and says when one begins.
+type taking struct {
+	api.UnimplementedMembershipServer
+	begun chan struct{}
+}
+
+func (k *taking) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeRequest, api.GoodbyeReply]) error {
+	if _, err := stream.Recv(); err != nil {
+		return err
+	}
+	close(k.begun)
+	<-stream.Context().Done()
+	return stream.Context().Err()
+}
+
+// The disk hangs from which the account of a drain is read, and the notice is withdrawn. The goodbye is left behind: the node hears the
+// next notice.
+func TestGoodbyeDoesNotOutlastItsNotice(t *testing.T) {
+	a, _ := inRefuge(t, t.TempDir(), disks.Healthy)
+	if _, _, err := a.incidents.Join(preemption.Notice{Source: preemption.SourceEC2, ID: "x", Kind: preemption.KindTerminate, SeenAt: time.Now(), Stance: preemption.StanceDrain}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.incidents.Amend(func(w *work) { w.Drained = &manifest.Summary{Finished: time.Now()} }); err != nil {
+		t.Fatal(err)
+	}
+	home := a.incidents.Dir(a.incidents.current().ID)
+	lost := filepath.Join(home, "lost.jsonl")
+	if err := errors.Join(os.MkdirAll(home, 0o700), unix.Mkfifo(lost, 0o600)); err != nil { // to open one that nobody writes to hangs
+		t.Skipf("no pipe to hang on: %v", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, co := grpc.NewServer(), &taking{begun: make(chan struct{})}
+	api.RegisterMembershipServer(server, co)
+	go server.Serve(l)
+	defer server.Stop()
+	client, err := heartbeat.New(heartbeat.Config{Node: "a", Incarnation: "1", Coordinators: []string{l.Addr().String()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.course = course{log: a.log, incidents: &a.incidents, fleet: &fleet{Client: client, node: "a", incarnation: "1"}, refuge: a.refuge}
+	ctx, withdraw := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() { defer close(over); a.course.goodbye(ctx) }()
+	<-co.begun
+	withdraw()
+	select {
+	case <-over:
+	case <-time.After(5 * time.Second):
+		t.Error("it waits for the disk")
+	}
+	if f, err := os.OpenFile(lost, os.O_RDWR, 0); err == nil { // nothing is to hang beyond the test
+		f.Close()
+	}
 }

@@ -2,12 +2,14 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
@@ -17,6 +19,15 @@ const (
 	reasonsRead = 10_000
 	reasonsSaid = 3
 )
+
+// whyLost is whyLost of an incident's account. It is empty where the disk of the account hangs: the end of the drain does not
+// wait for a line of the log.
+func (c *course) whyLost(ctx context.Context, incident string) string {
+	ctx, cancel := context.WithTimeout(ctx, copyPatience)
+	defer cancel()
+	why, _ := diskio.UnlessHung(ctx, func() (string, error) { return whyLost(c.manifest(incident)), nil })
+	return why
+}
 
 // whyLost sums up in one line of the log why blocks were lost: the commonest reason first and, of equally common ones, the
 // one that cost the most bytes. The manifest has the reason of each block.

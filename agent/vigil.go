@@ -8,6 +8,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -318,8 +319,12 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 	v.putOff()
 	another := !p.Work.Drained.Finished.Equal(v.ended)
 	if another {
-		v.ended, v.takers = p.Work.Drained.Finished, c.takers(dir)
-		v.remember(dir)
+		takers, err := diskio.UnlessHung(ctx, func() ([]string, error) { return c.takers(dir), nil })
+		if err != nil {
+			return nil // the disk of the account hangs, and ctx has ended
+		}
+		v.ended, v.takers = p.Work.Drained.Finished, takers
+		v.remember(ctx, dir)
 	}
 	q := &question{began: v.looked}
 	var news []string
@@ -379,12 +384,12 @@ func (v *lookout) resumed(ctx context.Context) bool {
 }
 
 // remember notes the apps whose blocks an earlier process left behind, so that resumed asks whether they are still over.
-func (v *lookout) remember(dir string) {
+func (v *lookout) remember(ctx context.Context, dir string) {
 	if v.course.drains.of(dir) != nil {
 		return // this process drained the node
 	}
-	apps, err := migration.AppsLeft(dir)
-	if err != nil {
+	apps, err := diskio.UnlessHung(ctx, func() ([]string, error) { return migration.AppsLeft(dir) })
+	if err != nil && ctx.Err() == nil {
 		v.course.log.Warn("cannot read which apps were over: what is here of them stays, even if an end is taken back", "err", err)
 	}
 	if len(apps) > 0 {

@@ -6,11 +6,19 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/heartbeat"
+	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 // If there was no time to tell all peers which copies are out of date, each look goes on with that, and it is logged once.
@@ -61,4 +69,33 @@ func TestDoubtOutlastsAPassThatIsLeftBehind(t *testing.T) {
 			t.Error("nobody asks any more")
 		}
 	})
+}
+
+// The disk hangs from which the account of a drain is read, and the notice is withdrawn: the look for what peers still have is over, too.
+func TestLookoutDoesNotOutlastItsNotice(t *testing.T) {
+	a, _ := inRefuge(t, t.TempDir(), disks.Healthy)
+	home := a.incidents.Dir("inc-1")
+	moved := filepath.Join(home, movedName)
+	if err := errors.Join(os.MkdirAll(home, 0o700), unix.Mkfifo(moved, 0o600)); err != nil { // to open one that nobody writes to hangs
+		t.Skipf("no pipe to hang on: %v", err)
+	}
+	v := &lookout{vigil: &vigil{course: &course{log: a.log, refuge: a.refuge}}}
+	ctx, withdraw := context.WithCancel(t.Context())
+	withdraw()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		p := page{Incident: preemption.Incident{ID: "inc-1"}, Work: work{Drained: &manifest.Summary{Finished: time.Now()}}}
+		if q := v.finds(ctx, p); q != nil {
+			t.Errorf("got %+v", q)
+		}
+	}()
+	select {
+	case <-over:
+	case <-time.After(5 * time.Second):
+		t.Error("it waits for the disk")
+	}
+	if f, err := os.OpenFile(moved, os.O_RDWR, 0); err == nil { // nothing is to hang beyond the test
+		f.Close()
+	}
 }
