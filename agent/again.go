@@ -28,7 +28,9 @@ func (c *course) carryAgain(ctx context.Context) {
 	defer looking.Wait()
 	looking.Go(func() { c.watchWrites(ctx) })
 	done := map[migration.Broken]bool{} // which blocks of the newest reply are dealt with: every reply repeats them
-	lapsed, ends := c.fleet.Lapsed(), c.fleet.AppsChanged()
+	if vigil.lapsed == nil {
+		vigil.lapsed, vigil.overs = c.fleet.Lapsed(), c.fleet.AppsChanged()
+	}
 	for ctx.Err() == nil {
 		incidents := c.incidents.Changes()
 		asked, changed := c.fleet.Again()
@@ -55,11 +57,11 @@ func (c *course) carryAgain(ctx context.Context) {
 		}
 		select {
 		case <-changed:
-		case <-lapsed:
-			lapsed = c.fleet.Lapsed()
+		case <-vigil.lapsed:
+			vigil.lapsed = c.fleet.Lapsed()
 			vigil.doubt()
-		case <-ends:
-			ends, vigil.ends = c.fleet.AppsChanged(), true
+		case <-vigil.overs:
+			vigil.overs, vigil.ends = c.fleet.AppsChanged(), true
 		case was := <-c.written:
 			if p.Work.stands(was.Work.Drained.Finished) { // else it may have been met since
 				c.passAgain(ctx, p, nil, func(*migration.DrainConfig) {})

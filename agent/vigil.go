@@ -47,6 +47,10 @@ const absentFor = 24 * time.Hour
 type vigil struct {
 	course *course
 
+	// lapsed and overs are the fleet's Lapsed and AppsChanged as the lookout that runs has them. They stay from one to the next,
+	// so that none misses what is said in between. Nil: there was none yet.
+	lapsed, overs <-chan struct{}
+
 	mu       sync.Mutex // guards what follows
 	incident string     // the one that is watched
 	kept     bool       // a pass has begun: the peers that take blocks from now on are watched from the start

@@ -9,15 +9,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 
+	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/pipenet"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -98,4 +103,55 @@ func TestLookoutDoesNotOutlastItsNotice(t *testing.T) {
 	if f, err := os.OpenFile(moved, os.O_RDWR, 0); err == nil { // nothing is to hang beyond the test
 		f.Close()
 	}
+}
+
+// lapsing is a coordinator that says how many blocks have lapsed.
+type lapsing struct {
+	api.UnimplementedMembershipServer
+	lapses atomic.Uint64
+}
+
+func (k *lapsing) Register(context.Context, *api.RegisterRequest) (*api.RegisterReply, error) {
+	return &api.RegisterReply{}, nil
+}
+
+func (k *lapsing) Heartbeat(context.Context, *api.HeartbeatRequest) (*api.HeartbeatReply, error) {
+	return &api.HeartbeatReply{Lapses: k.lapses.Load()}, nil
+}
+
+// The coordinator says that blocks are held no more while the node goes over from copying ahead to a drain.
+func TestLapseBetweenTwoLookouts(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := inRefuge(t, dir, disks.Healthy)
+		l, server, co := pipenet.Listen(), grpc.NewServer(), new(lapsing)
+		api.RegisterMembershipServer(server, co)
+		go server.Serve(l)
+		defer server.Stop()
+		client, err := heartbeat.New(heartbeat.Config{Node: "a", Incarnation: "1", Coordinators: []string{"10.0.0.1:7411"}, Dial: l.Dial})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var beating sync.WaitGroup
+		beating.Go(func() { client.Run(ctx) })
+		defer beating.Wait()
+		defer stop()
+		a.course = course{log: a.log, incidents: &a.incidents, limits: &a.limits, fleet: &fleet{Client: client}, refuge: a.refuge, written: make(chan page)}
+		a.course.vigil.course = &a.course
+		lookout := func() (end func()) {
+			looking, stop := context.WithCancel(ctx)
+			var over sync.WaitGroup
+			over.Go(func() { a.course.carryAgain(looking) })
+			synctest.Wait()
+			return func() { stop(); over.Wait() }
+		}
+		lookout()()
+		co.lapses.Store(7)
+		time.Sleep(time.Minute)
+		lookout()()
+		if _, doubt := a.course.vigil.asksAll(0); !doubt {
+			t.Error("the second does not know of it")
+		}
+	})
 }
