@@ -1,11 +1,17 @@
 package disks
 
 import (
+	"context"
+	"os"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fs"
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/disks/fusedisk"
 	"github.com/lifeboat/lifeboat/disks/sickfs"
 )
 
@@ -95,5 +101,24 @@ func TestFileSystemWithoutItsServer(t *testing.T) {
 		case <-patience.C:
 			t.Fatal("the probe on the old mount is still counted")
 		}
+	}
+}
+
+// keeper is a file system that removes nothing, as a share may for this user.
+type keeper struct{ sickfs.FS }
+
+func (*keeper) Unlink(context.Context, string) syscall.Errno { return syscall.EPERM }
+
+// A probe that could not be removed has a name that inventories pass over.
+func TestNameOfAProbeThatStays(t *testing.T) {
+	disk := new(keeper)
+	disk.Heal()
+	dir := fusedisk.New(t, func(*fs.LoopbackRoot) fs.InodeEmbedder { return disk })
+	if a := perform(sysfsRoot, task{Dir: dir, Write: page}, func(string) {}); a.Health != ReadWriteFailure {
+		t.Errorf("got %+v", a)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 || !strings.HasSuffix(left[0].Name(), ".tmp") {
+		t.Errorf("got %v, %v", left, err)
 	}
 }

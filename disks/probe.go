@@ -257,8 +257,9 @@ func difference(want, got []byte, off int64) string {
 	return fmt.Sprintf("only %d bytes are left of what was written and synced", off+int64(len(got)))
 }
 
-// probeName shows only on file systems that make no nameless files, and only for a moment.
-const probeName = ".lifeboat-probe-"
+// A probe's name shows only on file systems that make no nameless files, and for a moment, or until somebody removes it where the
+// file system hangs or errs just then. It ends as names of unfinished files do, which no drain carries.
+const probePrefix, probeSuffix = ".lifeboat-probe-", ".tmp"
 
 // openProbe makes a file without a name in dir, for direct I/O if the file system takes that.
 func openProbe(dir string) (fd int, direct bool, err error) {
@@ -276,7 +277,7 @@ func openProbe(dir string) (fd int, direct bool, err error) {
 	if !is(err, unix.EOPNOTSUPP, unix.EISDIR, unix.ENOENT, unix.EINVAL, unix.ENOSYS) {
 		return fd, direct, err
 	}
-	path := filepath.Join(dir, probeName+crand.Text())
+	path := filepath.Join(dir, probePrefix+crand.Text()+probeSuffix)
 	fd, direct, err = open(path, unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return fd, direct, err
