@@ -45,9 +45,12 @@ func (c *Client) Withdraw(ctx context.Context, incident string) error {
 	})
 }
 
-// Unavailable announces a restart: the node will be silent, and come back.
+// Unavailable announces a restart: the node will be silent, and come back. No beat follows, unless this fails: one that came
+// after it would bring the node back.
 func (c *Client) Unavailable(ctx context.Context) (err error) {
-	for range 2 { // a beat of the same moment may overtake it
+	c.quiet.Store(true)
+	defer func() { c.quiet.Store(err == nil) }()
+	for range 2 { // a beat that was under way may overtake it
 		sequence := c.sequence.next()
 		err = c.call(ctx, "announce a restart", func(m *link) error {
 			_, err := m.ReportUnavailable(ctx, &api.ReportUnavailableRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, Sequence: sequence})

@@ -153,3 +153,43 @@ func TestUnavailableIsSaidAgain(t *testing.T) {
 		}
 	})
 }
+
+// A coordinator takes its time to write that a node will be silent, and beats come in between. None of them, and none after, has the node
+// register: it would count as present until its lease is over.
+func TestNoBeatFollowsTheAnnouncementOfARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &slowToWrite{coordinator{interval: 100 * time.Millisecond}}
+		stop := n.serve(t, addrA, co)
+		c := newClient(t, config(n, addrA))
+		start(t, c)
+		time.Sleep(10 * time.Second)
+		registered := func() int { return read(&co.coordinator, func() int { return len(co.registered) }) }
+		if err := c.Unavailable(t.Context()); err != nil || registered() != 1 {
+			t.Fatalf("registered %d times, %v", registered(), err)
+		}
+		c.Nudge()
+		time.Sleep(10 * time.Second)
+		if got := registered(); got != 1 {
+			t.Errorf("the node registered %d times, want none after it said that it will be silent", got)
+		}
+		stop()
+		beats := co.beatCount()
+		if err := c.Unavailable(t.Context()); err == nil {
+			t.Error("nobody was there to hear it")
+		}
+		n.serve(t, addrA, co)
+		time.Sleep(10 * time.Second)
+		if co.beatCount() == beats {
+			t.Error("nobody has heard that it will be silent, and it is")
+		}
+	})
+}
+
+// slowToWrite has nodes that announced a restart come back by registering.
+type slowToWrite struct{ coordinator }
+
+func (c *slowToWrite) ReportUnavailable(ctx context.Context, r *api.ReportUnavailableRequest) (*api.ReportUnavailableReply, error) {
+	time.Sleep(time.Second)
+	c.set(func() { c.known = false })
+	return c.coordinator.ReportUnavailable(ctx, r)
+}

@@ -97,6 +97,7 @@ type Client struct {
 	back    chan time.Duration // see Back
 
 	namesake atomic.Bool // see Namesake
+	quiet    atomic.Bool // see Unavailable
 
 	sequence sequence
 

@@ -58,6 +58,10 @@ func newPulse(c *Client) *pulse {
 
 func (p *pulse) run(ctx context.Context) {
 	for ctx.Err() == nil {
+		if p.quiet.Load() {
+			sleep(ctx, nudgeGap, nil)
+			continue
+		}
 		if p.registered && !p.apart && p.links.cut() { // the coordinator ended and may be back: all nodes would come at once
 			p.apart = true
 			p.outbox.close() // a report would connect before the moment
