@@ -82,13 +82,12 @@ func read(from files) (*held, Name, error) {
 	if err != nil {
 		return nil, Name{}, fmt.Errorf("read CA: %w", err)
 	}
-	roots := x509.NewCertPool()
 	for _, ca := range cas {
 		if !ca.IsCA {
 			return nil, Name{}, fmt.Errorf("read CA: %s: certificate %q is not of a CA", from.ca, ca.Subject.CommonName)
 		}
-		roots.AddCert(ca)
 	}
+	roots := pool(cas)
 	cert, err := readPair(from.cert, from.key)
 	if err != nil {
 		return nil, Name{}, err
@@ -122,6 +121,14 @@ func LoadDir(dir string) (*Identity, error) {
 	return Load(filepath.Join(dir, caCertFile), filepath.Join(dir, "operator.pem"), filepath.Join(dir, "operator.key"))
 }
 
+func pool(cas []*x509.Certificate) *x509.CertPool {
+	p := x509.NewCertPool()
+	for _, ca := range cas {
+		p.AddCert(ca)
+	}
+	return p
+}
+
 // verifyChain checks that chain[0] is valid now and leads to roots. Now is time.Now, so that it also works by the clock of a synctest
 // bubble.
 func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, use x509.ExtKeyUsage) error {
@@ -134,12 +141,8 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, use x509.ExtKe
 		return fmt.Errorf("%w at %s, now it is %s: issue a new one", ErrExpired,
 			leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
-	between := x509.NewCertPool()
-	for _, c := range chain[1:] {
-		between.AddCert(c)
-	}
 	_, err := leaf.Verify(x509.VerifyOptions{
-		Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{use},
+		Roots: roots, Intermediates: pool(chain[1:]), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{use},
 	})
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
 		return ErrNotOurs

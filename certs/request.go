@@ -68,15 +68,24 @@ func Request(key crypto.Signer) ([]byte, error) {
 	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 }
 
-// Write writes a certificate and the CAs to trust, both as PEM, to the files of Load.
+// Write writes a certificate and the CAs to trust, both as PEM, to the files of Load. It changes neither file if Load would refuse the
+// certificate now: an authority whose clock is far ahead makes certificates that begin later, and the one that is there is good until then.
 func Write(caFile, certFile string, ca, cert []byte) error {
+	cas, err := parseCerts(caFile, ca)
+	if err != nil {
+		return fmt.Errorf("write certificate: %w", err)
+	}
+	chain, err := parseCerts(certFile, cert)
+	if err != nil {
+		return fmt.Errorf("write certificate: %w", err)
+	}
+	if err := verifyChain(chain, pool(cas), x509.ExtKeyUsageServerAuth); err != nil {
+		return fmt.Errorf("write certificate: %s is left as it is: %w", certFile, err)
+	}
 	for _, f := range []struct {
 		path string
 		data []byte
 	}{{caFile, ca}, {certFile, cert}} {
-		if _, err := parseCerts(f.path, f.data); err != nil {
-			return fmt.Errorf("write certificate: %w", err)
-		}
 		if old, err := os.ReadFile(f.path); err == nil && slices.Equal(old, f.data) {
 			continue
 		}

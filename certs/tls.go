@@ -93,12 +93,8 @@ func Newcomer(ca []byte, protos []string, want Role) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	roots := x509.NewCertPool()
-	for _, c := range cas {
-		roots.AddCert(c)
-	}
 	c := Unverified(protos)
-	c.VerifyConnection = func(cs tls.ConnectionState) error { return verifyServer(cs, roots, Name{Role: want}) }
+	c.VerifyConnection = func(cs tls.ConnectionState) error { return verifyServer(cs, pool(cas), Name{Role: want}) }
 	return c, nil
 }
 

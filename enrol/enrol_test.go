@@ -3,9 +3,11 @@ package enrol
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"io"
 	"log/slog"
@@ -401,6 +403,45 @@ func TestKeeperRenews(t *testing.T) {
 		}
 		if got := renewed.Load(); got < 9 || got > 12 {
 			t.Errorf("got %d renewals in half a year, want about ten", got)
+		}
+	})
+}
+
+// A coordinator whose clock is hours ahead makes certificates that begin hours from now. They must not take the place of the good one, or a
+// restart meanwhile would find none; once the clock is right the renewal succeeds.
+func TestKeeperKeepsTheGoodCertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t)
+		files, id := w.joined(t)
+		ca, err := tls.LoadX509KeyPair(filepath.Join(w.dir, "ca.pem"), filepath.Join(w.dir, "ca.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := id.Expires()
+		var ahead atomic.Int64 // hours
+		ahead.Store(5)
+		k := &Keeper{Identity: id, Files: files, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+		k.Ask = func(context.Context, []byte) (cert, cas []byte, err error) {
+			theirs := time.Now().Add(time.Duration(ahead.Load()) * time.Hour)
+			next := *id.Leaf()
+			next.NotBefore, next.NotAfter = theirs.Add(-time.Hour), theirs.Add(30*24*time.Hour)
+			der, err := x509.CreateCertificate(rand.Reader, &next, ca.Leaf, next.PublicKey, ca.PrivateKey)
+			return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), w.authority.PEM(), err
+		}
+		keep(t, k)
+		for range 20 * 24 { // half of the life is 15 days
+			time.Sleep(time.Hour)
+			if _, err := certs.Load(files.CA, files.Cert, files.Key); err != nil {
+				t.Fatalf("a restart would fail: %v", err)
+			}
+		}
+		if !id.Expires().Equal(first) {
+			t.Errorf("got a certificate until %s, want the first one until the clock is right", id.Expires())
+		}
+		ahead.Store(0)
+		time.Sleep(2 * time.Hour)
+		if !id.Expires().After(first) {
+			t.Error("the certificate was not renewed two hours after the clock was put right")
 		}
 	})
 }
