@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/agent"
+	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -36,6 +37,9 @@ drain, receive, policy and disks.evacuate change at once, the rest needs a resta
 			defer end()
 			cfg, err := agent.Load(f.config)
 			if err != nil {
+				return badConfig(err)
+			}
+			if err := config.Further(f.config, func(report config.Report) { cfg.CheckLinks(cmd.Context(), report) }); err != nil {
 				return badConfig(err)
 			}
 			started := cfg.WatchStart(cmd.Context(), nil, log)

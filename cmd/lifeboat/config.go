@@ -213,7 +213,8 @@ func fits(ctx context.Context, kind, file string) (note string, remarks []string
 	note, err = certified(file, map[string]string{"tls.ca": c.TLS.CA, "tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key},
 		c.Join != (agent.Join{}), "make it with lifeboat tls issue, get it with lifeboat join, or set join", c.Identity)
 	remarks, fault := storeRemarks(ctx, file, c.Stores)
-	return note, append(remarks, fallbackRemarks(ctx, c.Fallback.Dir)...), []error{err, fault}
+	linked := config.Further(file, func(report config.Report) { c.CheckLinks(ctx, report) })
+	return note, append(remarks, fallbackRemarks(ctx, c.Fallback.Dir)...), []error{err, fault, linked}
 }
 
 // certified checks the certificate files that settings name (named, by key), and returns a note on what it could not check. A missing file
