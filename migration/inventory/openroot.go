@@ -62,9 +62,16 @@ func openRoot(path string) (root *os.Root, made bool, err error) {
 	return root, true, err
 }
 
-// standIn returns an empty directory without a name, in which nothing can be made.
+// inMemory is a file system in memory, of which shm_overview(7) says that it is there. A unit with ProtectSystem=strict can write to it.
+const inMemory = "/dev/shm"
+
+// standIn returns an empty directory without a name, in which nothing can be made. It is made in memory where that is possible: the usual
+// place may be closed to the agent, full, or on the disk that is dead.
 func standIn(path string, why error) openedDir {
-	dir, err := os.MkdirTemp("", "lifeboat-")
+	dir, err := os.MkdirTemp(inMemory, "lifeboat-")
+	if err != nil {
+		dir, err = os.MkdirTemp("", "lifeboat-")
+	}
 	if err != nil {
 		return openedDir{err: errors.Join(why, err)}
 	}

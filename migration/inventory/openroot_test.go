@@ -53,6 +53,22 @@ func shutDownXFS(t *testing.T) string {
 	return dir
 }
 
+// With ProtectSystem=strict, which the documents propose for the unit, /tmp cannot be written to; it may also be full, or on the dead disk.
+func TestStandInNeedsNoDisk(t *testing.T) {
+	if _, err := os.Stat(inMemory); err != nil {
+		t.Skip(err)
+	}
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "nowhere"))
+	o := standIn("/mnt/d0", unix.EIO)
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	defer o.root.Close()
+	if err := o.root.Mkdir("x", 0o700); err == nil {
+		t.Error("something can be made in a stand-in")
+	}
+}
+
 // A store with one dead disk of two opens: an agent that does not start protects nothing. A scan yields what is on the other disk, and
 // an error for what is not read.
 func TestStoreWithADeadDisk(t *testing.T) {
