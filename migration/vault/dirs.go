@@ -167,6 +167,9 @@ func (v *Vault) recover(d *vaultDir) error {
 	if unread, err := v.Catalog.ToSalvage(dir); err != nil {
 		return err
 	} else if unread {
+		if first, err := v.Catalog.ToSalvage(v.Dir); dir != v.Dir && (err != nil || first) { // of two segments of one number the first directory's counts
+			return cmp.Or(err, diskio.Away(fmt.Errorf("%s is read for the new catalog after %s", dir, v.Dir)))
+		}
 		if err := v.salvage(dir); err != nil {
 			return err
 		}

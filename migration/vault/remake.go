@@ -84,6 +84,26 @@ func (v *Vault) salvage(dir string) error {
 	return nil
 }
 
+// openFirst opens the directory that has the catalog. Where the catalog was made anew all of the directory's segments are read first, which
+// may take hours. An agent that has not started carries nothing and hears no notice, so openFirst waits no longer than OpenPatience, and the
+// directory is away until it has been read.
+func (v *Vault) openFirst() error {
+	d := v.dirs[0]
+	unread, err := v.Catalog.ToSalvage(d.path)
+	if err != nil || !unread {
+		return cmp.Or(err, v.open(d))
+	}
+	d.looking, d.away = true, diskio.Away(fmt.Errorf("%s is being read for the new catalog", d.path))
+	opened := make(chan error, 1)
+	go func() { opened <- v.open(d) }()
+	select {
+	case err := <-opened:
+		return err
+	case <-time.After(diskio.OpenPatience):
+		return nil
+	}
+}
+
 func segmentNumber(name string) (no uint32, ok bool) {
 	n, err := fmt.Sscanf(name, "seg-%08d", &no)
 	return no, n == 1 && err == nil

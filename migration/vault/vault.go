@@ -78,7 +78,7 @@ func Open(dir string, more ...string) (*Vault, error) {
 	if yet, err := c.YetToSalvage(); err == nil && yet {
 		v.last += numbersAside
 	}
-	if err = cmp.Or(err, v.open(v.dirs[0])); err != nil {
+	if err = cmp.Or(err, v.openFirst()); err != nil {
 		return nil, errors.Join(fmt.Errorf("open vault %s: %w", dir, err), c.Close())
 	}
 	late, cancel := context.WithTimeout(context.Background(), diskio.OpenPatience)

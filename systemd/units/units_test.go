@@ -76,7 +76,7 @@ func TestUnitsKeepTheirPromises(t *testing.T) {
 	}
 	each := map[string][]string{
 		"agent": {
-			"WatchdogSec=30", "TimeoutStopSec=150", "RuntimeDirectory=lifeboat", "StateDirectory=lifeboat", "UMask=0077", "KillMode=process",
+			"WatchdogSec=30", "TimeoutStartSec=300", "TimeoutStopSec=150", "RuntimeDirectory=lifeboat", "StateDirectory=lifeboat", "UMask=0077", "KillMode=process",
 			"CapabilityBoundingSet=CAP_DAC_OVERRIDE CAP_CHOWN CAP_FOWNER", "PrivateTmp=no",
 		},
 		"coordinator": {"WatchdogSec=60", "KillMode=mixed", "User=lifeboat", "CapabilityBoundingSet=", "StateDirectory=lifeboat/coordinator", "ProtectSystem=strict", "PrivateMounts=yes"},

@@ -1,0 +1,44 @@
+package vault
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A terabyte of segments takes hours to read for a new catalog, and an agent that has not started by then is killed and begins again. The
+// segment here is a pipe that nobody writes to.
+func TestOpenDoesNotWaitForALongSalvage(t *testing.T) {
+	t.Parallel() // it takes OpenPatience
+	dir, more := t.TempDir(), t.TempDir()
+	segment := SegmentFile(dir, 7)
+	err := errors.Join(os.Mkdir(filepath.Dir(segment), 0o700), os.Mkdir(filepath.Join(more, "segments"), 0o700), unix.Mkfifo(segment, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := Open(dir, more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	if away := v.Away(); away[dir] == nil || away[more] == nil || len(v.Usable()) > 0 {
+		t.Errorf("got away %v, usable %v, want both directories away", away, v.Usable())
+	}
+	if r := v.TakeRemade(); len(r) != 1 || r[0].Ruin == nil {
+		t.Errorf("told %+v", r)
+	}
+	if err := os.WriteFile(segment, nil, 0); err != nil { // opens the pipe, and closes it
+		t.Fatal(err)
+	}
+	for len(v.Usable()) < 2 && t.Context().Err() == nil {
+		v.Revive(t.Context())
+		runtime.Gosched()
+	}
+	if r := v.TakeRemade(); len(r) != 2 || r[0].Dir != dir || r[1].Dir != more {
+		t.Errorf("told %+v", r)
+	}
+}
