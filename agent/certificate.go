@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -65,6 +68,9 @@ func (a *Agent) keepCertificate(ctx context.Context) error {
 			if err := unix.Access(filepath.Dir(t.Cert), unix.W_OK); err != nil {
 				return nil, nil, fmt.Errorf("%w for %s, which this process may not write (%w): put it into %s", enrol.ErrNotOffered, t.Cert, err, filepath.Join(a.cfg.DataDir, "tls"))
 			}
+			if a.cfg.Join.set() && time.Now().After(a.deps.Identity.Expires()) {
+				return a.joinAgain(ctx)
+			}
 			cert, ca, err = a.fleet.Renew(ctx, request)
 			if status.Code(err) == codes.FailedPrecondition {
 				err = fmt.Errorf("%w: %w", enrol.ErrNotOffered, err)
@@ -73,4 +79,19 @@ func (a *Agent) keepCertificate(ctx context.Context) error {
 		},
 	}
 	return k.Run(ctx)
+}
+
+// joinAgain gets a certificate, for the name and the key of the one that has ended, by which no coordinator lets this node in any more. Either
+// the coordinators were away for as long as it lasted, or this machine was: one that hibernates runs on where it was.
+func (a *Agent) joinAgain(ctx context.Context) (cert, ca []byte, err error) {
+	c := a.cfg
+	c.Coordinators = slices.Clone(c.Coordinators)
+	rand.Shuffle(len(c.Coordinators), func(i, j int) { // ctx may have no time to go on from a silent one: begin with another each time
+		c.Coordinators[i], c.Coordinators[j] = c.Coordinators[j], c.Coordinators[i]
+	})
+	reply, err := c.ask(ctx, a.deps.Dial, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return []byte(reply.Certificate), []byte(reply.CA), nil
 }

@@ -105,7 +105,7 @@ func (c Config) joinFleet(ctx context.Context, dial Dialer, log *slog.Logger, wh
 		return err == nil
 	}
 	for pause := mendFirst; ; pause = min(2*pause, mendMost) {
-		err := c.ask(asking, dial, func(err error) { say(err); found() })
+		_, err := c.ask(asking, dial, func(err error) { say(err); found() })
 		switch {
 		case err == nil:
 			log.Info("this machine has joined the fleet", "name", c.identity().Name, "cert", c.TLS.Cert)
@@ -126,7 +126,7 @@ func (c Config) joinFleet(ctx context.Context, dial Dialer, log *slog.Logger, wh
 }
 
 // ask joins, once there is something to join by.
-func (c Config) ask(ctx context.Context, dial Dialer, trouble func(error)) error {
+func (c Config) ask(ctx context.Context, dial Dialer, trouble func(error)) (*api.JoinReply, error) {
 	e := enrol.Config{
 		Coordinators: c.Coordinators, Name: c.identity().Name, Files: enrol.In(c.DataDir), Dial: dial, Trouble: trouble,
 		Document: func(ctx context.Context, key []byte) (*api.Document, error) { return c.document(ctx, dial, key) },
@@ -134,21 +134,20 @@ func (c Config) ask(ctx context.Context, dial Dialer, trouble func(error)) error
 	var err error
 	if c.Join.Pin != "" {
 		if e.Pin, err = certs.ParsePin(c.Join.Pin); err != nil {
-			return fmt.Errorf("join.pin %w", err)
+			return nil, fmt.Errorf("join.pin %w", err)
 		}
 	}
 	if c.Join.TokenFile != "" {
 		token, err := readToken(c.Join.TokenFile)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if c.Join.Pin != "" && token.Pin != e.Pin {
-			return fmt.Errorf("the token in %s is of another fleet than join.pin", c.Join.TokenFile)
+			return nil, fmt.Errorf("the token in %s is of another fleet than join.pin", c.Join.TokenFile)
 		}
 		e.Pin, e.Token = token.Pin, token.String()
 	}
-	_, err = enrol.Join(ctx, e)
-	return err
+	return enrol.Join(ctx, e)
 }
 
 // document asks the cloud for its signed document on this machine, bound to this fleet and this key where the cloud can do

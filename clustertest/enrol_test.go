@@ -15,7 +15,7 @@ import (
 )
 
 // A node that joined by itself renews its certificate while it runs. A node that was off until its certificate ended joins again with the
-// key that it has, and is the same node.
+// key that it has, and is the same node; so does one that ran, and found no coordinator for so long.
 func TestCertificatesAreRenewedAndRegained(t *testing.T) {
 	const life = 10 * time.Minute
 	token := filepath.Join(t.TempDir(), "token")
@@ -69,6 +69,14 @@ func TestCertificatesAreRenewedAndRegained(t *testing.T) {
 		again, err := os.ReadFile(enrol.In(data).Key)
 		if err != nil || string(again) != string(key) || c.Status(1).Incarnation != incarnation {
 			t.Errorf("after it was off it has another key or another incarnation (%v)", err)
+		}
+		c.Partition(1)
+		c.Sleep(life + life/8)
+		c.Heal()
+		give()
+		c.WaitState(1, "ACTIVE")
+		if got := c.Status(1).Incarnation; got != incarnation {
+			t.Errorf("after it was cut off its incarnation is %v, and was %v", got, incarnation)
 		}
 	})
 }

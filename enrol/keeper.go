@@ -16,7 +16,7 @@ const (
 	warnBefore = 7 * 24 * time.Hour
 	warnEach   = 24 * time.Hour
 
-	// retryEach is the longest pause after a renewal, failed or not. After a failure half of the certificate's life is left; as less is
+	// retryEach is the longest pause, above all after a renewal, failed or not. After a failure half of the certificate's life is left; as less is
 	// left, the pauses become shorter. They do after a success too: a certificate that a CA gives in its own last hour is due again soon.
 	retryEach  = time.Hour
 	retryLeast = time.Minute
@@ -45,10 +45,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 		from, until := k.Identity.Begins(), k.Identity.Expires()
 		due := halfOf(from, until).Add(time.Duration(late * float64(until.Sub(from))))
 		if wait := due.Sub(now); wait > 0 {
-			if !sleep(ctx, min(wait, warnEach)) { // in steps: the clock may jump, and the file may be replaced by hand
+			// In steps: the file may be replaced by hand, and a clock that jumps, as when a machine that hibernates goes on, takes no timer along.
+			if !sleep(ctx, min(wait, retryEach)) {
 				return nil
 			}
-			if err := k.Identity.Reload(); err != nil {
+			if err := k.Identity.Reload(); err != nil && now.Sub(warned) >= warnEach {
+				warned = now
 				k.Log.Warn("the certificate's files are not in order: what was read before stays in use until a restart", "file", k.Files.Cert, "err", err)
 			}
 			continue
