@@ -98,7 +98,7 @@ func openLedger(c ledgerConfig) (_ *ledger, err error) {
 		}
 	}()
 
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(c.dir, snapshotsKept, l.log)
+	snapshots, err := raftstore.OpenSnapshots(c.dir, snapshotsKept, l.log)
 	if err != nil {
 		return nil, err
 	}

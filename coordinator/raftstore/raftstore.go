@@ -1,5 +1,5 @@
-// Package raftstore keeps a coordinator's raft log in a file. What it acknowledges is on the disk. A file that was altered or cut short is
-// refused at the start. A disk that fails, hangs or is slow is reported, and does not end the process.
+// Package raftstore keeps a coordinator's raft log in a file, and snapshots beside it. What it acknowledges is on the disk. A file that was
+// altered or cut short is refused at the start. A disk that fails, hangs or is slow is reported, and does not end the process.
 //
 // It knows nothing of what the entries say, nor which coordinator leads.
 package raftstore
