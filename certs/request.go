@@ -80,7 +80,7 @@ func Write(caFile, certFile string, ca, cert []byte) error {
 		return fmt.Errorf("write certificate: %w", err)
 	}
 	if err := verifyChain(chain, pool(cas), x509.ExtKeyUsageServerAuth); err != nil {
-		return fmt.Errorf("write certificate: %s is left as it is: %w", certFile, err)
+		return fmt.Errorf("write certificate: the new one is not put into %s: %w", certFile, err)
 	}
 	for _, f := range []struct {
 		path string
