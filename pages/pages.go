@@ -17,12 +17,16 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	// answerWithin is how long a coordinator may take to begin an answer before the next one is asked.
 	answerWithin = 10 * time.Second
+	// silence is after how long without a word a coordinator is asked for one, by HTTP/2, and how long it may take for that. A machine that
+	// hangs or is cut off would else seem to have nothing to tell, for as long as its kernel answers, or ours waits for it.
+	silence = 10 * time.Second
 	// mostRedirects bounds how often coordinators may point to another: followers do so once.
 	mostRedirects = 3
 )
@@ -33,6 +37,7 @@ type Door struct {
 	key       string
 	at        string
 	client    *http.Client
+	first     atomic.Int64 // which of the addresses is asked first: the one that answered last
 }
 
 // New makes a door at a listener's address, which must be a loopback address. config has the operator's certificate, and trusts the
@@ -48,7 +53,7 @@ func New(l net.Listener, addresses []string, config *tls.Config) (*Door, error) 
 	}
 	t := &http.Transport{
 		TLSClientConfig: config, ForceAttemptHTTP2: true, ResponseHeaderTimeout: answerWithin, TLSHandshakeTimeout: answerWithin,
-		DialContext: (&net.Dialer{Timeout: answerWithin}).DialContext,
+		DialContext: (&net.Dialer{Timeout: answerWithin}).DialContext, HTTP2: &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: silence},
 	}
 	return &Door{addresses: addresses, key: rand.Text(), at: at, client: &http.Client{Transport: t, CheckRedirect: onlyTLS}}, nil
 }
@@ -101,10 +106,10 @@ func (d *Door) opens(key string) bool {
 	return subtle.ConstantTimeCompare([]byte(key), []byte(d.key)) == 1
 }
 
-// ask passes a request on to the coordinators, and the answer back as it comes. The first coordinator that answers is taken.
-// An answer that there is no leader (503) is taken only if no coordinator has a better one.
+// ask passes a request on to the coordinators, and the answer back as it comes. The first coordinator that answers is taken, and asked first
+// from then on. An answer that there is no leader (503) is taken only if no coordinator has a better one.
 func (d *Door) ask(w http.ResponseWriter, r *http.Request) {
-	said, err := d.first(r)
+	said, err := d.answer(r)
 	if err != nil {
 		w.Header().Set("Refresh", "5") // so that a browser that was opened too early shows the page once there is one
 		http.Error(w, err.Error()+"\n\nSee that a coordinator runs, and that --pages names its listen.http.\nThis asks again every 5 seconds.", http.StatusBadGateway)
@@ -120,19 +125,25 @@ func (d *Door) ask(w http.ResponseWriter, r *http.Request) {
 	stream(w, said.Body)
 }
 
-func (d *Door) first(r *http.Request) (said *http.Response, err error) {
+func (d *Door) answer(r *http.Request) (said *http.Response, err error) {
 	var leaderless *http.Response
 	var failed []error
-	for _, at := range d.addresses {
-		said, err := d.get(r, at)
+	first := d.first.Load()
+	for i := range int64(len(d.addresses)) {
+		turn := (first + i) % int64(len(d.addresses))
+		said, err := d.get(r, d.addresses[turn])
 		if err != nil {
 			failed = append(failed, err)
+			if r.Context().Err() == nil { // else it is the browser that did not wait
+				d.first.CompareAndSwap(turn, (turn+1)%int64(len(d.addresses))) // a browser that does not wait for all of them comes to the others in time
+			}
 			continue
 		}
 		if leaderless != nil {
 			leaderless.Body.Close()
 		}
 		if said.StatusCode != http.StatusServiceUnavailable {
+			d.first.Store(turn)
 			return said, nil
 		}
 		leaderless = said

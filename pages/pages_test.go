@@ -12,7 +12,9 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // open makes a door to coordinators with these handlers, and a browser that has not come in yet.
@@ -235,4 +237,98 @@ func TestDoorIsOnLoopback(t *testing.T) {
 	if _, err := New(l, []string{"c:7410"}, nil); err == nil || !strings.Contains(err.Error(), "loopback") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// Coordinators that hang do not keep a browser from the others, even if it waits for less than all of them; and the one that answered is
+// asked first from then on.
+func TestDoorPassesByCoordinatorsThatHang(t *testing.T) {
+	var hung atomic.Int32
+	hangs := func(_ http.ResponseWriter, r *http.Request) {
+		hung.Add(1)
+		<-r.Context().Done()
+	}
+	d, browser := open(t, hangs, hangs, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "nodes") })
+	d.client.Transport.(*http.Transport).ResponseHeaderTimeout = 100 * time.Millisecond
+	browser.Timeout = 150 * time.Millisecond
+	came := func(url string) bool {
+		said, err := browser.Get(url)
+		if err == nil {
+			said.Body.Close()
+		}
+		return err == nil && said.StatusCode == http.StatusOK
+	}
+	came(d.URL()) // the browser has the key, if no page yet
+	for tries := 0; !came("http://" + d.at + "/nodes"); tries++ {
+		if tries == 20 {
+			t.Fatal("the coordinator that answers is never asked in time")
+		}
+	}
+	before := hung.Load()
+	if !came("http://"+d.at+"/nodes") || hung.Load() != before {
+		t.Error("once a coordinator has answered, those that hang are asked again before it")
+	}
+}
+
+// A coordinator's machine hangs while a browser follows its events: the stream ends, so that the browser asks again and comes to another.
+func TestDoorEndsAStreamThatHangs(t *testing.T) {
+	thaw := make(chan struct{})
+	l := &freezer{frozen: make(chan struct{}), thaw: thaw}
+	c := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "one")
+		w.(http.Flusher).Flush()
+		if r.URL.Path == "/events" {
+			<-r.Context().Done()
+		}
+	}))
+	l.Listener, c.Listener, c.EnableHTTP2 = c.Listener, l, true
+	c.StartTLS()
+	t.Cleanup(c.Close)
+	t.Cleanup(func() { close(thaw) })
+	d, browser := open(t, func(http.ResponseWriter, *http.Request) {})
+	d.addresses = []string{c.Listener.Addr().String()}
+	via := d.client.Transport.(*http.Transport)
+	via.TLSClientConfig.RootCAs.AddCert(c.Certificate())
+	via.HTTP2.SendPingTimeout, via.HTTP2.PingTimeout = 50*time.Millisecond, 50*time.Millisecond
+	get(t, browser, d.URL())
+	said, err := browser.Get("http://" + d.at + "/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Body.Close()
+	lines := bufio.NewReader(said.Body)
+	if got, err := lines.ReadString('\n'); got != "one\n" {
+		t.Fatalf("got %q (%v)", got, err)
+	}
+	close(l.frozen)
+	if more, err := io.ReadAll(lines); len(more) > 0 || err != nil {
+		t.Errorf("got %q (%v), want the end", more, err)
+	}
+}
+
+// freezer is a listener of a machine whose processes stop: its kernel takes what is sent there, and nothing reads it.
+type freezer struct {
+	net.Listener
+	frozen, thaw chan struct{}
+}
+
+func (f *freezer) Accept() (net.Conn, error) {
+	c, err := f.Listener.Accept()
+	return freezing{c, f}, err
+}
+
+type freezing struct {
+	net.Conn
+	*freezer
+}
+
+func (c freezing) Close() error { return c.Conn.Close() }
+
+func (c freezing) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	select {
+	case <-c.frozen:
+		<-c.thaw
+	default:
+	}
+	return n, err
 }
