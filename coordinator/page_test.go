@@ -117,3 +117,17 @@ func TestPageTellsScreenReadersOfChanges(t *testing.T) {
 		}
 	}
 }
+
+// The pause between two looks grows with how long an answer takes, but a coordinator that hung for 20 s is not left alone for 200: a drain
+// would begin and end unseen. The pause is no silence of the coordinator's either.
+func TestPageLooksAgainSoon(t *testing.T) {
+	script, err := pageFiles.ReadFile("page/page.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`setTimeout(look, Math.min(mostPause, `, `performance.now() - asked > silence`} {
+		if !strings.Contains(string(script), want) {
+			t.Errorf("the page has no %s", want)
+		}
+	}
+}

@@ -45,15 +45,21 @@ func newBrowser(t *testing.T, url string) *browser {
 	theirOut.Close()
 	t.Cleanup(func() { in.Close(); out.Close() })
 	b := &browser{t: t, in: in, out: bufio.NewReader(out)}
+	b.open(url)
+	return b
+}
+
+// open opens an address in a page of its own, which is asked from then on; earlier ones are out of sight.
+func (b *browser) open(url string) {
+	b.t.Helper()
+	b.session = ""
 	var target struct{ TargetID string }
-	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	b.call("Target.createTarget", map[string]any{"url": url}, &target)
 	var attached struct{ SessionID string }
 	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
 	b.session = attached.SessionID
 	b.call("Runtime.enable", nil, nil)
 	b.call("Log.enable", nil, nil)
-	b.call("Page.navigate", map[string]any{"url": url}, nil)
-	return b
 }
 
 // call calls a method and waits for its answer. It keeps the page's complaints that come meanwhile.

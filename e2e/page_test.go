@@ -1,11 +1,10 @@
 package e2e_test
 
 import (
+	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
-	"time"
 )
 
 // An operator looks at the page in a browser, through lifeboat web: a node leaves with little time, the page counts down, says what
@@ -16,23 +15,7 @@ func TestPageInABrowser(t *testing.T) {
 	f.agent("host-b")
 	a.fill(60, 6_000_000)
 	f.up()
-	address := freeAddress(t)
-	web := &daemon{t: t, name: "web", log: f.dir + "/web.log", args: []string{"web", "--listen", address, "--coordinator", f.grpc, "--pages", f.http, "--tls-dir", f.tls}}
-	web.start()
-	t.Cleanup(web.kill)
-	url := ""
-	for url == "" {
-		said, err := os.ReadFile(web.log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(said)) {
-			if strings.HasPrefix(line, "http://") {
-				url = strings.TrimSpace(line)
-			}
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	url, address := f.web(f.http)
 	if r, err := http.Get("http://" + address + "/nodes"); err != nil || r.StatusCode != http.StatusForbidden {
 		t.Errorf("without the key: got %v (%v)", r, err)
 	}
@@ -97,4 +80,64 @@ func TestPageInABrowser(t *testing.T) {
 	b.until(`document.querySelector("#health").textContent === "live"`)
 	f.verb("deactivate", "host-b", "--reason", "after the outage").exits(0)
 	b.until(`document.querySelector("#events").innerText.includes("after the outage")`)
+}
+
+// web runs lifeboat web in front of coordinators' pages. It returns what it prints, and where it listens.
+func (f *fleet) web(pages string) (url, address string) {
+	f.t.Helper()
+	address = freeAddress(f.t)
+	web := &daemon{t: f.t, name: "web", log: f.dir + "/web.log", args: []string{"web", "--listen", address, "--coordinator", f.grpc, "--pages", pages, "--tls-dir", f.tls}}
+	web.start()
+	f.t.Cleanup(web.kill)
+	f.until(func() error {
+		for line := range strings.Lines(web.logged()) {
+			if strings.HasPrefix(line, "http://") {
+				url = strings.TrimSpace(line)
+				return nil
+			}
+		}
+		return fmt.Errorf("web prints %s", web.logged())
+	})
+	return url, address
+}
+
+// The leader stands still, and its kernel accepts connections for it as before. The page goes on with the next leader, in time for an
+// operator who watches a node leave: what the nodes do, and what happens.
+func TestPageWhereTheLeaderStandsStill(t *testing.T) {
+	v := newTrio(t)
+	v.agent("host-a", "drain: {max_bytes_per_second: 20000}").fill(6, 6_000_000)
+	v.agent("host-b")
+	v.up()
+	leader := v.leader()
+	at := v.at(leader.name)
+	url, _ := v.web(strings.Join([]string{v.https[at], v.https[(at+1)%3], v.https[(at+2)%3]}, ","))
+	b := newBrowser(t, url)
+	b.until(`document.querySelector("#health").textContent === "live" && document.querySelectorAll("#events li").length === 2`)
+	leader.halt()
+	b.says(`window.before = performance.now(); ""`)
+	b.until(`heard - window.before > 5000`) // another has answered, after the one that hangs was waited for
+	v.verb("decommission", "host-a", "--timeout", "90s", "--reason", "while the leader stands still").exits(0)
+	b.until(`/s left$/.test(document.querySelector("article .left")?.textContent)`)
+	b.until(`document.querySelector("#events").innerText.includes("while the leader stands still")`)
+	leader.kill()
+}
+
+// A browser has six connections to lifeboat web: pages that nobody sees leave them to the one that is looked at.
+func TestManyPagesInOneBrowser(t *testing.T) {
+	f := newFleet(t)
+	f.agent("host-a")
+	f.up()
+	url, address := f.web(f.http)
+	b := newBrowser(t, url)
+	for range 8 {
+		b.until(`document.querySelector("#health").textContent === "live" && document.querySelectorAll("#events li").length === 1`)
+		b.open("http://" + address + "/#find=host-b")
+	}
+	b.until(`document.querySelector("#health").textContent === "live"`)
+	b.until(`document.querySelector("#nodes-count").textContent === "0 of 1"`) // the address says what to show
+	b.says(`document.querySelector("#find").value = ""; document.querySelector("#find").dispatchEvent(new Event("input")); document.querySelector("#states button").click(); ""`)
+	b.until(`document.querySelector("#nodes-count").textContent === "1"`)
+	if at := b.says(`location.hash`); at != "#state=ACTIVE" {
+		t.Errorf("the address says to show %s", at)
+	}
 }

@@ -2,9 +2,9 @@
 // The page asks /nodes, follows /events, and draws. Whatever comes from the fleet becomes text, never markup.
 
 const rowsShown = 200, cardsShown = 60, eventsShown = 60;
-const leastPause = 2000; // between two looks at the nodes; a fleet that takes long to tell is asked less often
+const leastPause = 2000, mostPause = 10000; // between two looks at the nodes; a fleet that takes long to tell is asked less often
 const askAgain = 3000;   // after an answer to follow events that was none
-const silence = 10000;   // after which the page says that what it shows is old
+const silence = 10000;   // after which the page says that it gets no answer, and how old is what it shows
 
 // What is told of (docs/events.md); a test holds this against it.
 const types = ["AppEnded", "AppResumed", "BlocksBroken", "BlocksMoved", "BrakeHolds", "BrakeReleased", "DecommissionChanged", "ExecutorDecommissioned", "Gap",
@@ -15,7 +15,9 @@ const types = ["AppEnded", "AppResumed", "BlocksBroken", "BlocksMoved", "BrakeHo
 
 const $ = (id) => document.getElementById(id);
 const loud = new Set(["LOST"]), busy = new Set(["DECOMMISSIONING", "SHUTDOWN"]);
-let nodes = [], heard = 0, trouble = "", state = "", events = [], looking = false;
+let nodes = [], heard = 0, trouble = "", state = "", events = [];
+let asked = 0; // since when the nodes are asked for; 0: they are not
+let source = null, place = "", lookAgain = 0, followAgain = 0;
 let epoch = Date.now() - performance.now(); // the leader's clock less our stopwatch; a guess until it has answered, for our clock may be wrong
 
 function make(tag, text, ...classes) {
@@ -89,7 +91,7 @@ function drawStates() {
     if (!li) {
       const b = make("button", "", ink(s));
       b.type = "button";
-      b.onclick = () => { state = state === s ? "" : s; draw(); };
+      b.onclick = () => { state = state === s ? "" : s; keepChoice(); draw(); };
       li = make("li");
       li.dataset.state = s;
       li.append(b);
@@ -166,6 +168,21 @@ function row(n) {
   return tr;
 }
 
+// keepChoice writes into the address which nodes are to be shown, and takeChoice reads it there: after a reload, or in a link.
+function keepChoice() {
+  const choice = new URLSearchParams();
+  if (state) choice.set("state", state);
+  if ($("find").value) choice.set("find", $("find").value);
+  history.replaceState(null, "", "#" + choice);
+}
+
+function takeChoice() {
+  const choice = new URLSearchParams(location.hash.slice(1));
+  state = choice.get("state") || "";
+  $("find").value = choice.get("find") || "";
+  if (heard) draw();
+}
+
 function drawNodes() {
   const words = $("find").value.toLowerCase().split(/\s+/).filter(Boolean);
   const some = nodes.filter((n) => (!state || n.state === state) && words.every((w) => `${n.name} ${stateOf(n)} ${n.zone} ${n.pool}`.toLowerCase().includes(w)));
@@ -193,11 +210,10 @@ const suspects = () => nodes.filter((n) => n.suspect_seconds !== null).length;
 function say(id, text) { if ($(id).textContent !== text) $(id).textContent = text; }
 
 function drawHealth() {
-  const age = performance.now() - heard;
-  const old = heard > 0 && age > silence;
-  $("health").className = trouble || old ? "trouble" : "";
-  say("word", trouble || (heard === 0 ? "asking the coordinator…" : old ? "no answer" : suspects() > 0 ? `live, ${suspects()} silent` : "live"));
-  $("age").textContent = trouble && heard ? `; what is shown is ${span(age / 1000)} old` : old ? ` for ${span(age / 1000)}` : "";
+  const silent = asked > 0 && performance.now() - asked > silence, age = performance.now() - heard;
+  $("health").className = trouble || silent ? "trouble" : "";
+  say("word", trouble || (silent ? "no answer" : heard === 0 ? "asking the coordinator…" : suspects() > 0 ? `live, ${suspects()} silent` : "live"));
+  $("age").textContent = heard > 0 && (trouble || age > silence) ? `; what is shown is ${span(age / 1000)} old` : "";
 }
 
 function draw() { drawStates(); drawLeaving(); drawNodes(); drawHealth(); }
@@ -205,16 +221,21 @@ function draw() { drawStates(); drawLeaving(); drawNodes(); drawHealth(); }
 async function ask(path) {
   const r = await fetch(path, { cache: "no-store", redirect: "manual", signal: AbortSignal.timeout(20000) });
   if (r.type === "opaqueredirect") location.reload(); // another leads now: this page may not ask it, and is sent to its own
-  if (!r.ok) throw new Error(`${r.status}: ${((await r.json().catch(() => ({}))).error || r.statusText)}`);
+  if (!r.ok) throw new Error(`${r.status}: ${await reason(r) || r.statusText}`);
   const date = Date.parse(r.headers.get("Date")) + 500; // it says the second, not what has passed of it
   if (Math.abs(date - clock()) > 1000) epoch = date - performance.now(); // less is the rounding, and the way here
   return r.json();
 }
 
+// reason is why a request was refused, in the words of a coordinator, or of lifeboat web.
+async function reason(r) {
+  const text = await r.text();
+  try { return JSON.parse(text).error; } catch { return /^text\/plain/.test(r.headers.get("Content-Type")) ? text.split("\n\n")[0] : ""; }
+}
+
 async function look() {
-  if (looking) return;
-  looking = true;
-  const began = performance.now();
+  if (asked) return;
+  const began = asked = performance.now();
   try {
     const [all, plan] = await Promise.all([ask("nodes"), ask("maintenance/status")]);
     nodes = all; heard = performance.now(); trouble = "";
@@ -224,21 +245,24 @@ async function look() {
     trouble = "the coordinator does not answer: " + e.message;
     drawHealth();
   }
-  looking = false;
-  setTimeout(look, Math.max(leastPause, 10 * (performance.now() - began)));
+  asked = 0;
+  if (!document.hidden) lookAgain = setTimeout(look, Math.min(mostPause, Math.max(leastPause, 10 * (performance.now() - began))));
 }
 
 // follow follows the events, after a place or from a while ago on. A browser asks again by itself when a stream ends, but no more once it
 // was refused, as it is where no coordinator leads, or none answers.
-function follow(after) {
-  const s = new EventSource("events?" + (after ? "after=" + after : "last=" + eventsShown));
-  s.onopen = () => { $("events-state").textContent = ""; };
+function follow() {
+  const s = source = new EventSource("events?" + (place ? "after=" + place : "last=" + eventsShown));
+  s.onopen = () => {
+    $("events-state").textContent = "";
+    if (!place) events = [];
+  };
   s.onerror = () => {
     $("events-state").textContent = "not followed now; trying again";
-    if (s.readyState === EventSource.CLOSED) setTimeout(follow, askAgain, after);
+    if (s.readyState === EventSource.CLOSED) followAgain = setTimeout(follow, askAgain);
   };
   const take = (m) => {
-    after = m.lastEventId;
+    place = m.lastEventId;
     if (m.type === "BlocksMoved") return; // each second, for each two nodes: cards show it, and no other event would be in sight
     const e = JSON.parse(m.data);
     events = [e, ...events].slice(0, eventsShown);
@@ -256,6 +280,19 @@ setInterval(() => {
   }
 }, 500);
 setInterval(drawEvents, 5000);
-$("find").addEventListener("input", drawNodes);
-look();
-follow();
+
+// attend asks and follows while somebody sees the page. A browser has six connections to lifeboat web for all its pages, and each page that
+// follows takes one: forgotten pages would leave none to ask with.
+function attend() {
+  clearTimeout(lookAgain); clearTimeout(followAgain);
+  if (source) source.close();
+  if (document.hidden) return;
+  place = ""; // what happened meanwhile may be much: the newest is enough
+  look();
+  follow();
+}
+document.addEventListener("visibilitychange", attend);
+window.addEventListener("hashchange", takeChoice);
+$("find").addEventListener("input", () => { keepChoice(); drawNodes(); });
+takeChoice();
+attend();
