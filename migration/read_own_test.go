@@ -126,6 +126,26 @@ func TestNobodyReadsAMixtureOfTwoVersions(t *testing.T) {
 	}
 }
 
+// A reader goes on with a file by the date of what it has. In the same second an engine wrote another version, which has the same date: the
+// reader gets that one whole.
+func TestADateIsNoVersion(t *testing.T) {
+	a := newNode(t, "a", with(filesStore, "cache"))
+	file, second := filepath.Join(a.Dir, "cache/x"), time.Now().Add(-time.Hour).Truncate(time.Second)
+	put := func(content string, at time.Duration) {
+		write(t, file, []byte(content))
+		if err := os.Chtimes(file, second.Add(at), second.Add(at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("the old version", 100*time.Millisecond)
+	_, _, had := a.Get(t, "cache/-/x", "")
+	put("another version", 900*time.Millisecond)
+	status, body, _ := ask(t, a.Reader(), http.MethodGet, "/blocks/cache/-/x", http.Header{"Range": {"bytes=4-"}, "If-Range": {had.Get("Last-Modified")}})
+	if status != http.StatusOK || string(body) != "another version" {
+		t.Errorf("got %d, %q, want another version whole", status, body)
+	}
+}
+
 // amid does something once that much was written to it.
 type amid struct {
 	*httptest.ResponseRecorder

@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -63,17 +64,22 @@ type content struct {
 	etag     string
 	born     string // how its ETag began at the node that it was born on; "": unknown
 	modified time.Time
-	landed   string // vault or place, if the block landed here
-	fault    error  // of the last read
+	landed   string       // vault or place, if the block landed here
+	dir      string       // the directory that it lies in
+	disks    diskio.Disks // nil: nothing is told
 
-	dir   string       // the directory that it lies in
-	disks diskio.Disks // nil: nothing is told
-	bytes int64
-	took  time.Duration
+	mu     sync.Mutex // held while it is read, and guards what follows: http.ServeContent does not wait for who reads it several ranges
+	closed bool
+	fault  error // of the last read
+	bytes  int64
+	took   time.Duration
 }
 
-// Close tells the disk how much was read and how long that took, and of a fault.
+// Close tells the disk how much was read and how long that took, and of a fault. It waits for a read that is under way.
 func (c *content) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
 	if c.disks != nil && c.bytes > 0 {
 		c.disks.Fetched(c.dir, c.bytes, c.took)
 	}
@@ -83,7 +89,18 @@ func (c *content) Close() error {
 	return c.ReadSeekCloser.Close()
 }
 
+func (c *content) failed() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fault
+}
+
 func (c *content) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0, fs.ErrClosed
+	}
 	began := time.Now()
 	n, err := c.ReadSeekCloser.Read(p)
 	c.took += time.Since(began)
@@ -182,13 +199,13 @@ func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id inventory.B
 		w.Header().Set(landedHeader, c.landed)
 	}
 	http.ServeContent(w, req, "", c.modified, c)
-	switch { // the body was cut short, and the reader sees that
-	case c.fault == nil:
-	case errors.Is(c.fault, inventory.ErrChanged):
+	switch fault := c.failed(); { // the body was cut short, and the reader sees that
+	case fault == nil:
+	case errors.Is(fault, inventory.ErrChanged):
 		rd.Log.Info("a block was written anew while it was read: a reader is cut off", "block", id)
 	default:
-		rd.Log.Error("a block cannot be read to its end", "block", id, "err", c.fault)
-		if errors.Is(c.fault, wire.ErrCorrupt) {
+		rd.Log.Error("a block cannot be read to its end", "block", id, "err", fault)
+		if errors.Is(fault, wire.ErrCorrupt) {
 			rd.broken(id)
 		}
 	}
@@ -200,7 +217,8 @@ const mostRanges = 100
 
 // heeding returns a request that http.ServeContent answers as RFC 9110 has it. By itself it heeds only the first line of a list of ETags
 // (5.3), answers a HEAD with a part (14.2: ranges are of GET alone), refuses units of ranges that it does not know, which are to be ignored,
-// and gives an empty range of a suffix of nothing and of an empty block (14.1.1, 14.1.2).
+// gives an empty range of a suffix of nothing and of an empty block (14.1.1, 14.1.2), and gives a part of another version of the same second
+// to who says by a date which version it has (13.1.5).
 func heeding(req *http.Request, c io.Seeker) *http.Request {
 	heeded := *req
 	heeded.Header = req.Header.Clone()
@@ -214,7 +232,8 @@ func heeding(req *http.Request, c io.Seeker) *http.Request {
 		return &heeded
 	}
 	size, err := c.Seek(0, io.SeekEnd) // ServeContent seeks for itself, and answers for an error
-	if req.Method != http.MethodGet || !strings.EqualFold(unit, "bytes") || err == nil && size == 0 || strings.Count(set, ",") >= mostRanges {
+	dated := req.Header.Get("If-Range") != "" && !strings.HasSuffix(req.Header.Get("If-Range"), `"`)
+	if req.Method != http.MethodGet || dated || !strings.EqualFold(unit, "bytes") || err == nil && size == 0 || strings.Count(set, ",") >= mostRanges {
 		heeded.Header.Del("Range")
 		return &heeded
 	}
