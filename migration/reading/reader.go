@@ -19,6 +19,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -215,6 +216,10 @@ func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id inventory.B
 // far more than the block. Beyond it the block is sent whole, as RFC 9110 permits (14.2).
 const mostRanges = 100
 
+// beyond matches a place that is behind the end of every block, and more than http.ServeContent can count to: it would call such a range
+// invalid, though a range may end behind the end (14.1.2).
+var beyond = regexp.MustCompile(`[1-9][0-9]{18,}`)
+
 // heeding returns a request that http.ServeContent answers as RFC 9110 has it. By itself it heeds only the first line of a list of ETags
 // (5.3), answers a HEAD with a part (14.2: ranges are of GET alone), refuses units of ranges that it does not know, which are to be ignored,
 // gives an empty range of a suffix of nothing and of an empty block (14.1.1, 14.1.2), and gives a part of another version of the same second
@@ -237,7 +242,7 @@ func heeding(req *http.Request, c io.Seeker) *http.Request {
 		heeded.Header.Del("Range")
 		return &heeded
 	}
-	parts := strings.Split(set, ",")
+	parts := strings.Split(beyond.ReplaceAllString(set, "999999999999999999"), ",")
 	for i, p := range parts {
 		if strings.TrimRight(strings.TrimSpace(p), "0") == "-" {
 			parts[i] = fmt.Sprintf("%d-", size) // as little is there
