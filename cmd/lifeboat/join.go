@@ -45,7 +45,7 @@ Whoever has an account on this machine can read TOKEN while this runs, as any ar
 			j.coordinator, j.out, j.errs = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr()
 			said := args[1]
 			if said == "-" {
-				b, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), 1<<10))
+				b, err := io.ReadAll(io.LimitReader(typed(cmd.Context(), cmd.InOrStdin()), 1<<10))
 				if err != nil {
 					return fmt.Errorf("read the token from stdin: %w", err)
 				}

@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/enrol"
@@ -121,5 +123,26 @@ func TestJoinReadsTheTokenFromStdin(t *testing.T) {
 		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: got error %v, want one that begins with %q", said, err, want)
 		}
+	}
+}
+
+// Ctrl-C ends a join that waits for somebody to type the token.
+func TestJoinIsInterruptedAtStdin(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	silent, _ := io.Pipe()
+	cmd := joinCommand()
+	cmd.SetIn(silent)
+	cmd.SetArgs([]string{"127.0.0.1:1", "-"})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.ExecuteContext(ctx) }()
+	select {
+	case err := <-ended:
+		if err == nil || !strings.HasPrefix(err.Error(), "read the token from stdin: ") {
+			t.Errorf("got error %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it still reads")
 	}
 }
