@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -20,6 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/enrol"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -200,20 +199,19 @@ tls: {ca: %s, cert: %s, key: %s}
 #  - {name: spark, kind: shuffle, layout: spark, paths: [/mnt/d0/spark, /mnt/d1/spark]}
 `
 
-// writeSettings makes a file of settings, unless there is one.
+// writeSettings makes a file of settings, unless there is one. The file appears whole or not at all: a part of one would stay as it is when
+// the verb is run again, and keep the daemon from starting. Every daemon may read it, whatever the umask: the coordinator is not root.
 func writeSettings(path, text string) (wrote bool, err error) {
+	if exists(path) {
+		return false, nil
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return false, err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return false, nil
+	if err := durable.WriteFile(path, []byte(text)); err != nil {
+		return false, fmt.Errorf("write %s: %w", path, err)
 	}
-	if err != nil {
-		return false, err
-	}
-	_, err = f.WriteString(text)
-	return true, errors.Join(err, f.Close())
+	return true, os.Chmod(path, 0o644)
 }
 
 // ownAddress returns the address by which others reach this machine: the source address of its default route, or else its only address.

@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/enrol"
 )
 
@@ -144,5 +147,36 @@ func TestJoinIsInterruptedAtStdin(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("it still reads")
+	}
+}
+
+// A part of a settings file would stay: the verb leaves a file that is there as it is.
+func TestSettingsAreWholeOrNotThere(t *testing.T) {
+	dir := smalldisk.New(t, 1<<20)
+	file := filepath.Join(dir, "agent.yaml")
+	smalldisk.Fill(t, dir)
+	if wrote, err := writeSettings(file, "data_dir: /var/lib/lifeboat\n"); wrote || err == nil || exists(file) {
+		t.Errorf("full disk: wrote: %t, error %v; the file is there: %t", wrote, err, exists(file))
+	}
+	if err := os.Remove(filepath.Join(dir, "full")); err != nil {
+		t.Fatal(err)
+	}
+	if wrote, err := writeSettings(file, "data_dir: /var/lib/lifeboat\n"); !wrote || err != nil {
+		t.Errorf("there is room again: wrote: %t, error %v", wrote, err)
+	}
+	if wrote, err := writeSettings(file, "data_dir: /elsewhere\n"); wrote || err != nil {
+		t.Errorf("it is there: wrote: %t, error %v", wrote, err)
+	}
+}
+
+// The coordinator is not root, and reads settings that root wrote with a umask of 077.
+func TestSettingsAreForAllToRead(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077))
+	file := filepath.Join(t.TempDir(), "coordinator.yaml")
+	if _, err := writeSettings(file, "name: c1\n"); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o644 {
+		t.Errorf("got mode %v, %v, want 0644", info.Mode(), err)
 	}
 }
