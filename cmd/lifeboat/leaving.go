@@ -23,6 +23,7 @@ type leavingNodes struct {
 	names    []string
 
 	last     []*api.Node
+	ids      map[string]string    // of the nodes as first seen: another machine may come under a name
 	ended    map[string]*api.Node // nodes that have ended, as last seen
 	timedOut map[string]bool
 }
@@ -47,6 +48,9 @@ func (l *leavingNodes) list(ctx context.Context) (map[string]*api.Node, error) {
 func (l *leavingNodes) look(ctx context.Context) ([]leaving, error) {
 	var seen []leaving
 	var last []*api.Node
+	if l.ids == nil {
+		l.ids, l.ended, l.timedOut = map[string]string{}, map[string]*api.Node{}, map[string]bool{}
+	}
 	listed, err := l.list(ctx)
 	if err != nil {
 		return nil, l.link.away(fmt.Sprintf("wait for %d nodes", len(l.names)), err)
@@ -56,23 +60,20 @@ func (l *leavingNodes) look(ctx context.Context) ([]leaving, error) {
 		if n == nil {
 			n, err = l.operator.GetNode(ctx, &api.GetNodeRequest{Node: name})
 		}
-		if status.Code(err) == codes.NotFound && l.ended[name] != nil {
-			n, err = l.ended[name], nil // forgotten after it ended, while others are still leaving
+		if was := l.ended[name]; was != nil && (status.Code(err) == codes.NotFound || err == nil && n.GetId() != was.GetId()) {
+			n, err = was, nil // forgotten after it ended, or replaced, while others are still leaving
 		}
 		if err != nil {
 			return nil, l.link.away("wait for "+name, err)
 		}
 		if n.GetSubState() == "TIMEOUT" { // remembered: DECOMMISSIONED, which follows, does not show it
-			if l.timedOut == nil {
-				l.timedOut = map[string]bool{}
-			}
 			l.timedOut[name] = true
 		}
+		l.ids[name] = cmp.Or(l.ids[name], n.GetId())
 		now := leavingNode(n, l.timedOut[name])
-		if now.ended {
-			if l.ended == nil {
-				l.ended = map[string]*api.Node{}
-			}
+		if n.GetId() != l.ids[name] {
+			now = leaving{node: name, line: replaced, gist: replaced, ended: true, verdict: exitIncomplete, why: replaced}
+		} else if now.ended {
 			l.ended[name] = n
 		}
 		last, seen = append(last, n), append(seen, now)
@@ -150,8 +151,11 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 	return out
 }
 
-// takenBack is why a wait ends although the drain did not.
-const takenBack = "the decommission was taken back"
+// takenBack and replaced are why a wait ends although the drain did not.
+const (
+	takenBack = "the decommission was taken back"
+	replaced  = "another machine has its name now: what became of its blocks is not known"
+)
 
 // waitWidth is how many columns of a line go to what a node waits for.
 const waitWidth = 80

@@ -413,6 +413,29 @@ func TestWaitOutlivesWhatIsForgotten(t *testing.T) {
 	}
 }
 
+// A machine that comes under the name of one that left says nothing of that one.
+func TestWaitKnowsAnotherMachineOfTheName(t *testing.T) {
+	f := newFleet(t, true)
+	fleet := f.leaving(t, "host-a", "host-b")
+	f.put(t, "nodes.json", `{"nodes": [{"name": "host-a", "id": "node-1", "state": "DECOMMISSIONED", "manifest": {}}, {"name": "host-b", "id": "node-2", "state": "DECOMMISSIONING"}]}`)
+	if _, err := fleet.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.put(t, "nodes.json", `{"nodes": [{"name": "host-a", "id": "node-3", "state": "ACTIVE"}, {"name": "host-b", "id": "node-4", "state": "ACTIVE"}]}`)
+	for range 2 {
+		seen, err := fleet.look(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := seen[0]; !a.ended || a.verdict != exitDone {
+			t.Errorf("got %+v, want one that was done before", a)
+		}
+		if b := seen[1]; !b.ended || b.verdict != exitIncomplete || b.why != replaced {
+			t.Errorf("got %+v, want one of which nothing is known", b)
+		}
+	}
+}
+
 func TestNodeTimes(t *testing.T) {
 	nodes, own, err := nodeTimes("drain", []string{"a=90s", "b", "c=none", "d=0"})
 	if err != nil {
