@@ -14,11 +14,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
+	"github.com/lifeboat/lifeboat/pipenet"
 )
 
 // Verbs do not wait for ever for an agent that answered and then hangs (kill -STOP, a machine out of memory), even for calls without a
@@ -52,6 +55,44 @@ func TestAgentThatStopsIsNotWaitedFor(t *testing.T) {
 			t.Errorf("it took %s", took)
 		}
 	})
+}
+
+// Those who watch an agent, or wait for it, see it soon after it is back, however long it was away.
+func TestAgentThatIsBackIsFoundSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		agent, back := pipenet.Listen(), time.Now().Add(10*time.Minute)
+		g := grpc.NewServer()
+		api.RegisterLocalServer(g, &present{})
+		background(t.Cleanup, g.Stop, func() { _ = g.Serve(agent) })
+		l := &link{whom: "the agent"}
+		if err := l.connect(func(ctx context.Context, _ string) (net.Conn, error) {
+			if time.Now().Before(back) {
+				return nil, syscall.ENOENT
+			}
+			return agent.Dial(ctx, "", "")
+		}); err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		for {
+			_, err := api.NewLocalClient(l.conn).GetStatus(t.Context(), &api.GetAgentStatusRequest{})
+			late := time.Since(back)
+			if err == nil {
+				return
+			}
+			if late > 3*time.Second {
+				t.Fatalf("%s after it is back: %v", late, err)
+			}
+			time.Sleep(show.WatchPace)
+		}
+	})
+}
+
+// present is an agent that answers only GetStatus.
+type present struct{ api.UnimplementedLocalServer }
+
+func (*present) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.AgentStatus, error) {
+	return &api.AgentStatus{}, nil
 }
 
 // The error for a mistyped host name does not send people to check whether the machine runs.
