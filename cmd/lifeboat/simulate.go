@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -70,7 +72,11 @@ KIND is one of ` + kindWords() + `.`,
 		}
 		reply, err := agent.Simulate(cmd.Context(), req) // without a limit of its own: it looks through all stores
 		if err != nil {
-			return l.rpcError("simulate "+args[0], err)
+			told := l.rpcError("simulate "+args[0], err)
+			if !dry && unanswered(l, err) {
+				told = fmt.Errorf("%w; it may have begun, and then it goes on: `lifeboat status%s` shows it, `lifeboat cancel%[2]s` takes it back", told, to.again())
+			}
+			return told
 		}
 		if out == show.JSON {
 			err = show.WriteJSON(cmd.OutOrStdout(), simulationToJSON(args[0], dry, reply))
@@ -83,6 +89,15 @@ KIND is one of ` + kindWords() + `.`,
 		return err
 	}
 	return cmd
+}
+
+// unanswered reports whether an agent may do what it was asked, though err came in place of its answer: the caller was interrupted, say.
+func unanswered(l *link, err error) bool {
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Unknown:
+		return l.dialError() == nil
+	}
+	return false
 }
 
 // stays says what would be lost even if peers have room, since it cannot be carried; empty: nothing.
