@@ -226,7 +226,7 @@ func (i *initialiser) letRead(made bool) error {
 	return nil
 }
 
-// token gets a join token from the coordinator that was just started, and tries for initPatience.
+// token gets a join token from the coordinator that was just started. It tries for initPatience until one answers, yes or no.
 func (i *initialiser) token(ctx context.Context) (string, error) {
 	operator, l, err := (&reach{cmd: &cobra.Command{Use: "init"}, coordinator: i.advertise, tlsDir: i.tls("")}).operator()
 	if err != nil {
@@ -240,8 +240,12 @@ func (i *initialiser) token(ctx context.Context) (string, error) {
 		if err == nil {
 			return reply.GetToken(), nil
 		}
+		err = l.away("make a join token", err)
+		if _, away := errors.AsType[errAway](err); !away {
+			return "", err
+		}
 		if !sleep(ctx, 200*time.Millisecond) {
-			return "", fmt.Errorf("once the coordinator runs, lifeboat init prints how machines join: %w", l.rpcError("make a join token", err))
+			return "", fmt.Errorf("once the coordinator runs, lifeboat init prints how machines join: %w", err)
 		}
 	}
 }
