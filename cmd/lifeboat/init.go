@@ -159,6 +159,10 @@ func (i *initialiser) certificates() error {
 			return err
 		}
 		fmt.Fprintf(i.out, "made a certificate authority: keep a copy of %s elsewhere\n", i.tls(""))
+	} else if !exists(i.tls("operator.pem")) { // an init was cut short, or it was taken away; and this one asks the coordinator with it
+		if _, _, err := certs.Issue(i.tls(""), certs.Name{Role: certs.RoleOperator, Name: "operator"}, nil, nil); err != nil {
+			return err
+		}
 	}
 	made := !exists(cmp.Or(i.cert, i.own(i.name+".pem")))
 	if made {
