@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
@@ -40,7 +45,16 @@ has carried to others, or said of blocks, stays as it is. Without NAME it lists 
 				return listRevoked(cmd, &to, out)
 			}
 			r.Role, r.Name = args[0], args[1]
-			_, err := call(cmd.Context(), to.operator, "revoke "+r.Role+" "+r.Name, api.OperatorClient.Revoke, r)
+			err := ask(cmd.Context(), to.operator, "revoke "+r.Role+" "+r.Name, askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+				if _, err := operator.Revoke(ctx, r); err != nil || r.Role != string(certs.RoleNode) || r.Undo {
+					return err
+				}
+				// Its certificate may be out and the node not registered yet, so that is no error. But a stolen machine is not shut out by a wrong name.
+				if _, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: r.Name}); status.Code(err) == codes.NotFound {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s: no node of that name is known: is that its name? If not, revoke node %[1]s --undo takes it back\n", show.Plain(r.Name))
+				}
+				return nil
+			})
 			if err != nil || out != show.JSON {
 				return err
 			}
