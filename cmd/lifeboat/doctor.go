@@ -55,6 +55,9 @@ hears of nothing, and what counts there is that the coordinator runs, its certif
 	cmd.Flags().StringVar(&file, "config", defaultAgentConfig, "the agent's or sidecar's `FILE`, for its socket, its cloud and whom it names; it need not be there")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		x := examine(cmd.Context(), &to, file, cmd.Flags().Changed("config"))
+		if err := context.Cause(cmd.Context()); err != nil { // what it did not come to ask would be called bad
+			return fmt.Errorf("doctor: %w", err)
+		}
 		findings := x.diagnose()
 		if out == show.JSON {
 			if err := show.WriteJSON(cmd.OutOrStdout(), findings); err != nil {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -406,6 +408,16 @@ workloads: [{name: engine, type: match, match: {comm: nobody-is-named-so}, tell:
 	}
 	if _, stdout, _ := lifeboat(t, "doctor", "-o", "json", "--config", filepath.Join(f.dir, "agent.yaml"), "--socket", "/nowhere/lb.sock"); !strings.Contains(stdout, "none answers on /nowhere/lb.sock") {
 		t.Errorf("got %s, want the socket of the flag", stdout)
+	}
+}
+
+// What an interrupted doctor did not come to ask is not bad.
+func TestDoctorThatIsInterruptedFindsNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	if code := run(ctx, []string{"doctor"}, &stdout, &stderr); code != exitFailed || stdout.Len() > 0 || stderr.String() != "lifeboat: doctor: context canceled\n" {
+		t.Errorf("got code %d, %s%s", code, &stdout, &stderr)
 	}
 }
 
