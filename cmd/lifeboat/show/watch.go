@@ -29,7 +29,7 @@ func Draw(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(c
 		case err != nil && err.Error() == said: // said already, below the picture
 		case err != nil:
 			said = err.Error()
-			fmt.Fprintf(stderr, "lifeboat: %s (looking again until it answers)\n", said)
+			fmt.Fprintf(stderr, "lifeboat: %s (looking again until it answers)\n", Plain(said))
 		default:
 			said = ""
 			out := p.String()

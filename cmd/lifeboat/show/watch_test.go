@@ -22,12 +22,12 @@ func TestWatchLooksEachSecondAndOutlivesTrouble(t *testing.T) {
 		err := Draw(ctx, true, &stdout, &stderr, func(_ context.Context, w io.Writer) error {
 			if looks++; looks == 2 || looks == 3 || looks == 6 {
 				fmt.Fprintln(w, "half a picture")
-				return errors.New("away")
+				return errors.New("away\x1b[2J")
 			}
 			fmt.Fprintln(w, looks)
 			return nil
 		})
-		if err != nil || stdout.String() != "1\n4\n5\n7\n" || stderr.String() != strings.Repeat("lifeboat: away (looking again until it answers)\n", 2) {
+		if err != nil || stdout.String() != "1\n4\n5\n7\n" || stderr.String() != strings.Repeat("lifeboat: away?[2J (looking again until it answers)\n", 2) {
 			t.Errorf("got %q, %q, %v", stdout.String(), stderr.String(), err)
 		}
 	})
