@@ -189,6 +189,9 @@ func (s *search) goOn(address string, err error) bool {
 		s.turn(address, s.after(address)) // the coordinator may be cut off without a word: the next call begins elsewhere
 	}
 	hint, follows := api.LeaderOf(err)
+	if follows {
+		delete(s.faults, address)
+	}
 	switch {
 	case s.ctx.Err() != nil || status.Code(err) != codes.Unavailable || follows && time.Now().After(s.until):
 		return false
@@ -216,24 +219,32 @@ func (s *search) goOn(address string, err error) bool {
 }
 
 // conclude completes the error of a coordinator that names another one as the leader, if the leader could not be asked: it
-// says why not, such as a firewall in the way, or a certificate of another CA. If none could be asked, and not all for the same reason,
-// the last one's reason is not enough: the error says each one's.
+// says why not, such as a firewall in the way, or a certificate of another CA. If none leads, it says which others did not answer: an
+// election may want for them. If none could be asked, and not all for the same reason, the last one's reason is not enough: the error says
+// each one's.
 func (s *search) conclude(err error) error {
 	hint, follows := api.LeaderOf(err)
 	told := status.Convert(err).Proto()
 	switch fault := s.faults[hint.GetAddress()]; {
 	case follows && fault != nil:
 		told.Message += ", and cannot be asked from here: " + api.Why(fault)
+	case follows && hint.GetAddress() == "" && len(s.faults) > 0:
+		told.Message += "; " + s.each()
 	case !follows && status.Code(err) == codes.Unavailable && s.differ():
-		var each []string
-		for _, address := range slices.Sorted(maps.Keys(s.faults)) {
-			each = append(each, address+": "+api.Why(s.faults[address]))
-		}
-		told.Message = strings.Join(each, "; ")
+		told.Message = s.each()
 	default:
 		return err
 	}
 	return status.ErrorProto(told)
+}
+
+// each says of all coordinators that did not answer why not.
+func (s *search) each() string {
+	var each []string
+	for _, address := range slices.Sorted(maps.Keys(s.faults)) {
+		each = append(each, address+": "+api.Why(s.faults[address]))
+	}
+	return strings.Join(each, "; ")
 }
 
 // differ reports whether the coordinators did not answer for different reasons.

@@ -285,3 +285,19 @@ func TestLeaderOutOfReachIsExplained(t *testing.T) {
 		}
 	})
 }
+
+// If none leads, the error names the coordinators that are missed.
+func TestThoseThatAreMissedAtAnElectionAreNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCity(t, "a:1", "b:1")
+		c.elect("")
+		_, operator := c.conn(t, "x:1", "a:1")
+		_, err := operator.GetNode(t.Context(), &api.GetNodeRequest{})
+		if got, want := status.Convert(err).Message(), "follows; x:1: dial x:1: connection refused"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if _, follows := api.LeaderOf(err); !follows {
+			t.Errorf("got %v, want the word that nobody leads", err)
+		}
+	})
+}
