@@ -124,7 +124,12 @@ func (f *follower) run(ctx context.Context, follow bool) error {
 	}
 	answered, streak := false, false
 	for {
-		err := f.read(ctx, follow, func() { answered, streak = true, false }, f.print)
+		err := f.read(ctx, follow, func() {
+			if follow && !answered {
+				f.askBack(ctx)
+			}
+			answered, streak = true, false
+		}, f.print)
 		_, away := errors.AsType[errAway](err)
 		switch {
 		case follow && ctx.Err() != nil:
@@ -176,6 +181,18 @@ func (f *follower) end(ctx context.Context) error {
 		return f.link.rpcError("events", err)
 	}
 	return nil
+}
+
+// askBack says so if the coordinator does not know the wanted node. It may come yet; or its name is mistyped, and then no event ever does.
+func (f *follower) askBack(ctx context.Context) {
+	if f.node == "" || f.told {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if _, err := f.operator.GetNode(ctx, &api.GetNodeRequest{Node: f.node}); status.Code(err) == codes.NotFound {
+		fmt.Fprintf(f.stderr, "%s: no node of that name is known: is that its name?\n", show.Plain(f.node))
+	}
 }
 
 func (f *follower) read(ctx context.Context, follow bool, answered func(), take func(*api.Event) error) error {

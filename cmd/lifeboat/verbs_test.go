@@ -177,6 +177,31 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 	})
 }
 
+// knownNodes is a coordinator that knows one node.
+type knownNodes struct {
+	*eventStreams
+	name string
+}
+
+func (k *knownNodes) GetNode(_ context.Context, r *api.GetNodeRequest, _ ...grpc.CallOption) (*api.Node, error) {
+	if r.GetNode() != k.name {
+		return nil, status.Error(codes.NotFound, "not known here")
+	}
+	return &api.Node{Name: k.name}, nil
+}
+
+// Who follows a node whose name is mistyped would wait for ever.
+func TestFollowAsksBackForANodeThatNobodyKnows(t *testing.T) {
+	for node, want := range map[string]string{"host-a": "", "hots-a": "hots-a: no node of that name is known: is that its name?\n"} {
+		var stderr bytes.Buffer
+		streams := &eventStreams{streams: []stream{{events: []*api.Event{}, err: status.Error(codes.PermissionDenied, "no longer yours")}}}
+		f := follower{operator: &knownNodes{streams, "host-a"}, link: &link{whom: "coordinator c1"}, w: io.Discard, stderr: &stderr, node: node}
+		if err := f.run(t.Context(), true); err == nil || stderr.String() != want {
+			t.Errorf("%s: got %v, %q, want %q", node, err, stderr.String(), want)
+		}
+	}
+}
+
 func TestFollowFailsWhenNobodyIsThere(t *testing.T) {
 	away := status.Error(codes.Unavailable, "connection refused")
 	f := follower{operator: &eventStreams{streams: []stream{{err: away}}}, link: &link{whom: "coordinator c1"}, w: io.Discard, stderr: io.Discard}
