@@ -215,9 +215,12 @@ func (x *examination) diagnoseFleet(add adder) {
 		}
 		add("certificate", state, remedy, "good until %s", show.Instant(ends))
 	}
-	if trouble := s.GetCoordinatorTrouble(); trouble != "" {
+	switch {
+	case s.GetCoordinatorTrouble() != "":
 		add("coordinator", stateBad, x.coordinatorRemedy(), "%s: %s", s.GetCoordinator(), coordinatorTrouble(s))
-	} else {
+	case s.GetLastHeartbeat() == nil:
+		add("coordinator", stateUnknown, "ask again in a moment", "%s has not answered yet", s.GetCoordinator())
+	default:
 		add("coordinator", stateOK, "", "%s answered %s ago", s.GetCoordinator(), show.Age(s.GetLastHeartbeat()))
 	}
 	if trouble := s.GetDataDirTrouble(); trouble != "" {

@@ -91,6 +91,7 @@ func TestDiagnosis(t *testing.T) {
 		}, "certificate", stateBad, "lifeboat tls issue --dir DIR --node host-a"},
 		{"a certificate that has ended", func(x *examination) { x.agent.CertificateEnds = timestamppb.New(time.Now().Add(-time.Hour)) }, "certificate", stateBad, "nobody talks"},
 		{"no coordinator", func(x *examination) { x.agent.CoordinatorTrouble = "coordinator 10.0.0.1:7411: beat: refused" }, "coordinator", stateBad, "10.0.0.1:7411: beat: refused"},
+		{"a coordinator that has not answered yet", func(x *examination) { x.agent.LastHeartbeat = nil }, "coordinator", stateUnknown, "10.0.0.1:7411 has not answered yet ask again"},
 		{"another machine of the name", func(x *examination) {
 			x.agent.CoordinatorTrouble = "coordinator 10.0.0.1:7411: register: node host-a: registered with another incarnation: another machine has this name"
 		}, "coordinator", stateBad, "stop that one (lifeboat node host-a"},
