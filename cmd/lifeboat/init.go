@@ -121,10 +121,11 @@ func (i *initialiser) run(ctx context.Context) (err error) {
 }
 
 // goBy takes name, data directory and certificate file from settings that are there already, which stay as they are. If the certificate is not
-// where they say, and would not be made there, it fails: the coordinator would not start, and a certificate elsewhere would help nobody.
+// where they say, and would not be made there, it fails: the coordinator would not start, and a certificate elsewhere would help nobody. If
+// there are no settings, the name must be one that a coordinator can have.
 func (i *initialiser) goBy(file string) error {
 	if !exists(file) {
-		return nil
+		return i.nameable()
 	}
 	c, err := coordinator.Load(file)
 	if err != nil {
@@ -134,6 +135,17 @@ func (i *initialiser) goBy(file string) error {
 	if own := i.own(i.name + ".pem"); i.cert != "" && i.cert != own && !exists(i.cert) {
 		return fmt.Errorf("%s names %s as tls.cert, which is not there: put it there, or have tls name the files that init makes: {ca: %s, cert: %s, key: %s}",
 			file, i.cert, i.own("ca.pem"), own, i.own(i.name+".key"))
+	}
+	return nil
+}
+
+// nameable refuses a name, which may be the host's, that no coordinator can have: nothing is made for it.
+func (i *initialiser) nameable() error {
+	if err := (certs.Name{Role: certs.RoleCoordinator, Name: i.name}).Check(); err != nil {
+		return usagef("init: a coordinator cannot be %q: %w: say another with --name", i.name, err)
+	}
+	if i.name == "ca" || i.name == "operator" { // its certificate would be looked for where theirs are
+		return usagef("init: the name %q belongs to files of the CA: say another with --name", i.name)
 	}
 	return nil
 }
