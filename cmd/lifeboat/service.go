@@ -243,6 +243,8 @@ func stopService(w io.Writer, s service.Service, daemon string) error {
 func statusService(w io.Writer, s service.Service, daemon string) error {
 	state, err := s.Status()
 	switch {
+	case stopped("/", s.Platform(), daemon, err):
+		return errors.New("it does not run")
 	case errors.Is(err, service.ErrNotInstalled), err != nil && !installed(daemon):
 		return notFoundf("%s is not installed", units.Name(daemon))
 	case err != nil:
@@ -252,6 +254,13 @@ func statusService(w io.Writer, s service.Service, daemon string) error {
 	}
 	fmt.Fprintf(w, "%s runs\n", units.Name(daemon))
 	return nil
+}
+
+// stopped reports whether an error says that a daemon does not run: where init scripts start daemons, the library's script prints that and
+// exits with 1, and the library returns what it makes of a script that is not there as well.
+func stopped(root, platform, daemon string, err error) bool {
+	_, exited := errors.AsType[*exec.ExitError](err)
+	return exited && platform == "unix-systemv" && exists(filepath.Join(root, "etc/init.d", units.Name(daemon)))
 }
 
 // installed reports whether there is a unit file. It is asked where no service manager answers, as in a container (systemd.unit(5), unit

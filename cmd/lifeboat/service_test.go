@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,6 +31,26 @@ func TestServiceRefusesWhatIsNoDaemon(t *testing.T) {
 	code, _, stderr := runVerb(t, "service", "start", "janitor")
 	if code != exitUsage || !strings.Contains(stderr, `"janitor"`) {
 		t.Errorf("got exit code %d, %q, want %d and the name", code, stderr, exitUsage)
+	}
+}
+
+// An init script of a daemon that does not run exits with 1, as a script does that is not there.
+func TestStoppedIsNotUninstalled(t *testing.T) {
+	root, exit := t.TempDir(), fmt.Errorf("service: %w", &exec.ExitError{})
+	if stopped(root, "unix-systemv", "agent", exit) {
+		t.Error("there is no script, and it is taken for one that does not run")
+	}
+	if err := os.MkdirAll(filepath.Join(root, "etc/init.d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "etc/init.d/lifeboat-agent"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if !stopped(root, "unix-systemv", "agent", exit) {
+		t.Error("there is a script, and it is taken for none")
+	}
+	if stopped(root, "linux-openrc", "agent", exit) || stopped(root, "unix-systemv", "agent", nil) || stopped(root, "unix-systemv", "agent", os.ErrPermission) {
+		t.Error("another manager's exit, or no exit at all, is taken for a daemon that does not run")
 	}
 }
 
