@@ -109,7 +109,7 @@ func (s *scheduling) run(cmd *cobra.Command, args []string) (err error) {
 		}
 		r.Windows, r.Add = []*api.MaintenanceWindow{w}, true
 	case !s.cancel:
-		if r.Windows, err = readSchedule(typed(cmd.Context(), cmd.InOrStdin()), args[0]); err != nil {
+		if r.Windows, err = readSchedule(cmd.Context(), cmd.InOrStdin(), args[0]); err != nil {
 			return err
 		}
 	}
@@ -166,9 +166,10 @@ func machinesNamed(names []string) (all []*api.Machine) {
 // maxSchedule is how many bytes a coordinator takes in one message.
 const maxSchedule = 4 << 20
 
-func readSchedule(stdin io.Reader, name string) ([]*api.MaintenanceWindow, error) {
-	in := stdin
-	if name != "-" {
+func readSchedule(ctx context.Context, in io.Reader, name string) ([]*api.MaintenanceWindow, error) {
+	if name == "-" {
+		in = typed(ctx, in)
+	} else {
 		f, err := os.Open(name)
 		if err != nil {
 			return nil, err
