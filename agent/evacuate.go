@@ -142,7 +142,8 @@ func (e *evacuations) empties(ctx context.Context, v evacuation) {
 	}
 }
 
-// overtaken stops an evacuation that may run no longer, or before which another comes, and then returns true. It returns false when ctx ends first.
+// overtaken stops an evacuation that may run no longer, or before which another comes, and then returns true. It returns false
+// when ctx ends first.
 func (e *evacuations) overtaken(ctx context.Context, v evacuation, stop context.CancelFunc) bool {
 	for {
 		changed, notices, health := e.changes(), e.incidents.Changes(), e.disks.Changed()

@@ -318,8 +318,8 @@ func (k *taking) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeRequest, a
 	return stream.Context().Err()
 }
 
-// The disk hangs from which the account of a drain is read, and the notice is withdrawn. The goodbye is left behind: the node hears the
-// next notice.
+// The disk hangs from which the account of a drain is read, and the notice is withdrawn. The goodbye is left behind: the node
+// hears the next notice.
 func TestGoodbyeDoesNotOutlastItsNotice(t *testing.T) {
 	a, _ := inRefuge(t, t.TempDir(), disks.Healthy)
 	if _, _, err := a.incidents.Join(preemption.Notice{Source: preemption.SourceEC2, ID: "x", Kind: preemption.KindTerminate, SeenAt: time.Now(), Stance: preemption.StanceDrain}); err != nil {

@@ -160,8 +160,8 @@ func (s *standstill) Changed() <-chan struct{} {
 	return s.sickDisk.Changed()
 }
 
-// The machine stands still for half a minute while something is written to data_dir, as in Azure's freeze. No drain is left behind for
-// that.
+// The machine stands still for half a minute while something is written to data_dir, as in Azure's freeze. No drain is left
+// behind for that.
 func TestDrainOnAMachineThatStandsStill(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

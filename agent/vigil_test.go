@@ -76,7 +76,8 @@ func TestDoubtOutlastsAPassThatIsLeftBehind(t *testing.T) {
 	})
 }
 
-// The disk hangs from which the account of a drain is read, and the notice is withdrawn: the look for what peers still have is over, too.
+// The disk hangs from which the account of a drain is read, and the notice is withdrawn: the look for what peers still have is
+// over, too.
 func TestLookoutDoesNotOutlastItsNotice(t *testing.T) {
 	a, _ := inRefuge(t, t.TempDir(), disks.Healthy)
 	home := a.incidents.Dir("inc-1")

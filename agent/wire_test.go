@@ -40,7 +40,8 @@ func TestProgressNamesSomePeers(t *testing.T) {
 	}
 }
 
-// A coordinator refuses a heartbeat with a negative figure: whatever a drain has counted wrongly, the node is not taken for dead over it.
+// A coordinator refuses a heartbeat with a negative figure: whatever a drain has counted wrongly, the node is not taken for dead
+// over it.
 func TestProgressHasNoNegativeFigure(t *testing.T) {
 	wrong := inventory.Count{Blocks: -1, Bytes: -1}
 	p := migration.Progress{Found: wrong, Moved: wrong, Lost: wrong, Skipped: wrong, BytesPerSecond: -1, Peers: []migration.PeerProgress{{Node: "b", Moved: wrong}}}

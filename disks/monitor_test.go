@@ -39,8 +39,8 @@ func TestHungDiskIsAFault(t *testing.T) {
 	})
 }
 
-// The machine stands still for a minute while a probe is under way, as one that is moved to another host. That is no fault of its disk. A
-// disk that hangs after that is found out as soon as ever.
+// The machine stands still for a minute while a probe is under way, as one that is moved to another host. That is no fault of
+// its disk. A disk that hangs after that is found out as soon as ever.
 func TestMachineThatStandsStillHasNoHungDisk(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/mnt/a"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		changed := m.Changed()

@@ -154,8 +154,8 @@ func TestUnavailableIsSaidAgain(t *testing.T) {
 	})
 }
 
-// A coordinator takes its time to write that a node will be silent, and beats come in between. None of them, and none after, has the node
-// register: it would count as present until its lease is over.
+// A coordinator takes its time to write that a node will be silent, and beats come in between. None of them, and none after, has
+// the node register: it would count as present until its lease is over.
 func TestNoBeatFollowsTheAnnouncementOfARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, co := newNetwork(), &slowToWrite{coordinator{interval: 100 * time.Millisecond}}
