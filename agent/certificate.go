@@ -34,6 +34,9 @@ func (c Config) Enter(ctx context.Context, dial Dialer, log *slog.Logger) (*cert
 	}
 	id, err := c.Identity()
 	if c.Join.set() && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, certs.ErrExpired)) {
+		if was, err := certs.NameOf(c.TLS.Cert); err == nil && was.Role == certs.RoleNode && c.Node.Name == "" {
+			c.Node.Name = was.Name // it stays the same node when its host is renamed
+		}
 		if err := c.joinFleet(ctx, dial, log, err); err != nil {
 			return nil, err
 		}

@@ -19,7 +19,7 @@ import (
 func TestCertificatesAreRenewedAndRegained(t *testing.T) {
 	const life = 10 * time.Minute
 	token := filepath.Join(t.TempDir(), "token")
-	joins, data := false, ""
+	joins, renamed, data := false, false, ""
 	cfg := clustertest.Config{
 		Agents: 2,
 		Coordinator: func(cfg *coordinator.Config) {
@@ -30,6 +30,9 @@ func TestCertificatesAreRenewedAndRegained(t *testing.T) {
 			if i == 1 && joins {
 				f := enrol.In(cfg.DataDir)
 				cfg.TLS, cfg.Join, data = config.TLS{CA: f.CA, Cert: f.Cert, Key: f.Key}, agent.Join{TokenFile: token}, cfg.DataDir
+			}
+			if i == 1 && renamed { // its host has another name, and its certificate the old one
+				cfg.Node.Name = ""
 			}
 		},
 	}
@@ -63,6 +66,7 @@ func TestCertificatesAreRenewedAndRegained(t *testing.T) {
 		}
 		c.Kill(1)
 		c.Sleep(life + life/8)
+		renamed = true
 		give()
 		c.Restart(1)
 		c.WaitState(1, "ACTIVE")
