@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/catalog"
@@ -104,9 +106,10 @@ func (v *Vault) openFirst() error {
 	}
 }
 
+// segmentNumber returns the number of the segment that has exactly this name: a copy of a segment beside it is none.
 func segmentNumber(name string) (no uint32, ok bool) {
-	n, err := fmt.Sscanf(name, "seg-%08d", &no)
-	return no, n == 1 && err == nil
+	n, err := strconv.ParseUint(strings.TrimPrefix(name, "seg-"), 10, 32)
+	return uint32(n), err == nil && name == filepath.Base(SegmentFile("", uint32(n)))
 }
 
 func (v *Vault) salvageSegment(dir string, no uint32, report *Remade) error {

@@ -42,3 +42,15 @@ func TestOpenDoesNotWaitForALongSalvage(t *testing.T) {
 		t.Errorf("told %+v", r)
 	}
 }
+
+// Numbers pass eight digits after a hundred starts beside a directory that is yet to be read (numbersAside).
+func TestSegmentNumber(t *testing.T) {
+	for name, want := range map[string]uint32{
+		"seg-00000007": 7, filepath.Base(SegmentFile("", 123456789)): 123456789, filepath.Base(SegmentFile("", 1<<32-1)): 1<<32 - 1,
+		"seg-00000007.bak": 0, "seg-7": 0, "seg-": 0, "seg-4294967296": 0, "00000007": 0, "seg--0000007": 0, "catalog.db": 0,
+	} {
+		if no, ok := segmentNumber(name); ok != (want != 0) || ok && no != want {
+			t.Errorf("%s: got %d, %v", name, no, ok)
+		}
+	}
+}
