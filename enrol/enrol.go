@@ -57,7 +57,7 @@ type Config struct {
 	Document func(ctx context.Context, key []byte) (*api.Document, error)
 	Files    Files
 	Dial     func(ctx context.Context, network, address string) (net.Conn, error) // nil: a plain net.Dialer
-	// Trouble is called with the reason when an attempt fails and will be repeated; may be nil.
+	// Trouble is called with the reason when an attempt fails and will be repeated after a pause; may be nil.
 	Trouble func(error)
 }
 
@@ -114,14 +114,14 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%w (%w)", j.withOthers(at, err), context.Cause(ctx))
 		}
-		if cfg.Trouble != nil {
-			cfg.Trouble(err)
-		}
 		if j.leader == at {
 			j.leader = "" // the coordinator named itself: it is elected, and has not taken over yet
 		}
 		if led = j.leader != "" && !led; led {
-			continue // ask the leader at once; one that names another leader in turn may name the first
+			continue // ask the leader at once, which is no trouble; one that names another leader in turn may name the first
+		}
+		if cfg.Trouble != nil {
+			cfg.Trouble(err)
 		}
 		select {
 		case <-time.After(backoff(n / len(cfg.Coordinators))):

@@ -320,9 +320,14 @@ func TestJoinInsists(t *testing.T) {
 			dialled = append(dialled, address)
 			return dial(ctx, network, address)
 		}
+		troubles := 0
+		cfg.Trouble = func(error) { troubles++ }
 		began := time.Now()
 		if _, err := Join(t.Context(), cfg); err != nil {
 			t.Fatal(err)
+		}
+		if troubles != 3 {
+			t.Errorf("told of trouble %d times, want 3: that another leads is none", troubles)
 		}
 		if got := time.Since(began); got < 3*time.Second || got > 8*time.Second {
 			t.Errorf("took %s, want three pauses of 1, 2 and 4 s or up to half less", got)
