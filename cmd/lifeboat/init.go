@@ -12,6 +12,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,6 +62,7 @@ command. Keep a copy of DIR/tls elsewhere: every certificate of the fleet hangs 
 type initialiser struct {
 	advertise, name, dir, dataDir string
 	cert                          string // the certificate file of settings that were there already; empty: there were none
+	port                          string // of listen.grpc in them; empty: the usual one
 	agent, noStart                bool
 	life                          time.Duration
 	out, errs                     io.Writer
@@ -106,7 +108,7 @@ func (i *initialiser) run(ctx context.Context) (err error) {
 		return err
 	}
 	if i.agent {
-		here := &joiner{coordinator: i.advertise, dir: i.dir, dataDir: filepath.Dir(i.dataDir), out: i.out, errs: i.errs}
+		here := &joiner{coordinator: i.address(), dir: i.dir, dataDir: filepath.Dir(i.dataDir), out: i.out, errs: i.errs}
 		parsed, err := certs.ParseToken(token)
 		if err != nil {
 			return err
@@ -116,11 +118,19 @@ func (i *initialiser) run(ctx context.Context) (err error) {
 		}
 	}
 	fmt.Fprintf(i.out, "\nOn each other machine, within %s:\n\n  lifeboat join %s %s\n\nHere: export LIFEBOAT_COORDINATOR=%s LIFEBOAT_TLS_DIR=%s; lifeboat nodes\n",
-		show.Span(i.life), i.advertise, token, i.advertise, i.tls(""))
+		show.Span(i.life), i.address(), token, i.address(), i.tls(""))
 	return nil
 }
 
-// goBy takes name, data directory and certificate file from settings that are there already, which stay as they are. If the certificate is not
+// address is where others reach the coordinator, as join and --coordinator take it.
+func (i *initialiser) address() string {
+	if _, _, err := net.SplitHostPort(i.advertise); err == nil || i.port == "" {
+		return i.advertise
+	}
+	return net.JoinHostPort(strings.Trim(i.advertise, "[]"), i.port)
+}
+
+// goBy takes name, data directory, port and certificate file from settings that are there already, which stay as they are. If the certificate is not
 // where they say, and would not be made there, it fails: the coordinator would not start, and a certificate elsewhere would help nobody. If
 // there are no settings, the name must be one that a coordinator can have.
 func (i *initialiser) goBy(file string) error {
@@ -132,6 +142,9 @@ func (i *initialiser) goBy(file string) error {
 		return err
 	}
 	i.name, i.dataDir, i.cert = c.Name, c.DataDir, c.TLS.Cert
+	if _, port, err := net.SplitHostPort(c.Listen.GRPC); err == nil && port != coordinatorPort {
+		i.port = port
+	}
 	if own := i.own(i.name + ".pem"); i.cert != "" && i.cert != own && !exists(i.cert) {
 		return fmt.Errorf("%s names %s as tls.cert, which is not there: put it there, or have tls name the files that init makes: {ca: %s, cert: %s, key: %s}",
 			file, i.cert, i.own("ca.pem"), own, i.own(i.name+".key"))
@@ -244,7 +257,7 @@ func (i *initialiser) letRead(made bool) error {
 
 // token gets a join token from the coordinator that was just started. It tries for initPatience until one answers, yes or no.
 func (i *initialiser) token(ctx context.Context) (string, error) {
-	operator, l, err := (&reach{cmd: &cobra.Command{Use: "init"}, coordinator: i.advertise, tlsDir: i.tls("")}).operator()
+	operator, l, err := (&reach{cmd: &cobra.Command{Use: "init"}, coordinator: i.address(), tlsDir: i.tls("")}).operator()
 	if err != nil {
 		return "", err
 	}
