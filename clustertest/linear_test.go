@@ -80,7 +80,7 @@ func (d *diary) enter(client int, in asked, call func() (answered, error)) (err 
 	defer d.mu.Unlock()
 	if err != nil {
 		_, follows := api.LeaderOf(err)
-		if in.do == "read" || follows && strings.Contains(err.Error(), "does not lead") || strings.Contains(err.Error(), "connection refused") {
+		if in.do == "read" || follows && strings.Contains(err.Error(), "does not lead") || !follows && strings.Contains(err.Error(), "connection refused") {
 			return err // the call changed nothing
 		}
 		d.mute++
