@@ -191,7 +191,7 @@ func (x *examination) again() string {
 	if x.socket == defaultSocket {
 		return ""
 	}
-	return " --socket " + x.socket
+	return " --socket " + word(x.socket)
 }
 
 // issue is the command that makes a certificate for this node or coordinator.

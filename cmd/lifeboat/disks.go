@@ -226,8 +226,8 @@ func (e *evacuate) run(cmd *cobra.Command, path string) error {
 		for _, v := range all {
 			those.paths[v.GetPath()] = true
 		}
-		w := newWaiter(cmd.ErrOrStderr(), "the evacuation of "+path, "lifeboat disk evacuate "+path+" --cancel"+e.to.again())
-		w.again = "lifeboat disk evacuate " + path + " --wait" + e.to.again()
+		w := newWaiter(cmd.ErrOrStderr(), "the evacuation of "+path, "lifeboat disk evacuate "+word(path)+" --cancel"+e.to.again())
+		w.again = "lifeboat disk evacuate " + word(path) + " --wait" + e.to.again()
 		w.patience = selfPatience
 		if _, err := w.run(cmd.Context(), those.look); err != nil {
 			return err

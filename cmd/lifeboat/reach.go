@@ -90,16 +90,27 @@ func (r *reach) again() string {
 	if r.socket == "" {
 		return ""
 	}
-	return " --socket " + r.socket
+	return " --socket " + word(r.socket)
+}
+
+// word makes a text one word of a command that is to be copied into a shell.
+func word(s string) string {
+	plain := func(c rune) bool {
+		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("/._-:,=@%+", c)
+	}
+	if strings.IndexFunc(s, func(c rune) bool { return !plain(c) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // againFleet returns the flags by which a following command asks the same coordinators in the same way.
 func (r *reach) againFleet() (flags string) {
 	if r.coordinator != "" {
-		flags += " --coordinator " + r.coordinator
+		flags += " --coordinator " + word(r.coordinator)
 	}
 	if r.tlsDir != "" {
-		flags += " --tls-dir " + r.tlsDir
+		flags += " --tls-dir " + word(r.tlsDir)
 	}
 	if r.devInsecure {
 		flags += " --dev-insecure"

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -93,6 +94,15 @@ type present struct{ api.UnimplementedLocalServer }
 
 func (*present) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.AgentStatus, error) {
 	return &api.AgentStatus{}, nil
+}
+
+// A command that is offered asks the same coordinators when it is copied into a shell.
+func TestWhatIsOfferedCanBeCopied(t *testing.T) {
+	r := &reach{coordinator: "10.0.0.1, [fd00::2]:7411", tlsDir: "/home/o'neil/my pki", socket: "/run/lifeboat/agent.sock"}
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", `printf '<%s>' `+r.againFleet()+r.again()).Output()
+	if got, want := string(out), "<--coordinator><10.0.0.1, [fd00::2]:7411><--tls-dir></home/o'neil/my pki><--socket></run/lifeboat/agent.sock>"; err != nil || got != want {
+		t.Errorf("got %s, %v, want %s", got, err, want)
+	}
 }
 
 // The error for a mistyped host name does not send people to check whether the machine runs.
