@@ -131,13 +131,13 @@ func TestManyPagesInOneBrowser(t *testing.T) {
 	b := newBrowser(t, url)
 	for range 8 {
 		b.until(`document.querySelector("#health").textContent === "live" && document.querySelectorAll("#events li").length === 1`)
-		b.open("http://" + address + "/#find=host-b")
+		b.open("http://" + address + "/?find=host-b")
 	}
 	b.until(`document.querySelector("#health").textContent === "live"`)
 	b.until(`document.querySelector("#nodes-count").textContent === "0 of 1"`) // the address says what to show
 	b.says(`document.querySelector("#find").value = ""; document.querySelector("#find").dispatchEvent(new Event("input")); document.querySelector("#states button").click(); ""`)
 	b.until(`document.querySelector("#nodes-count").textContent === "1"`)
-	if at := b.says(`location.hash`); at != "#state=ACTIVE" {
+	if at := b.says(`location.search`); at != "?state=ACTIVE" {
 		t.Errorf("the address says to show %s", at)
 	}
 }

@@ -168,19 +168,12 @@ function row(n) {
   return tr;
 }
 
-// keepChoice writes into the address which nodes are to be shown, and takeChoice reads it there: after a reload, or in a link.
+// keepChoice writes into the address which nodes are to be shown: a link says it, and the page that is sent to another leader.
 function keepChoice() {
   const choice = new URLSearchParams();
   if (state) choice.set("state", state);
   if ($("find").value) choice.set("find", $("find").value);
-  history.replaceState(null, "", "#" + choice);
-}
-
-function takeChoice() {
-  const choice = new URLSearchParams(location.hash.slice(1));
-  state = choice.get("state") || "";
-  $("find").value = choice.get("find") || "";
-  if (heard) draw();
+  history.replaceState(null, "", "?" + choice);
 }
 
 function drawNodes() {
@@ -292,7 +285,8 @@ function attend() {
   follow();
 }
 document.addEventListener("visibilitychange", attend);
-window.addEventListener("hashchange", takeChoice);
+const choice = new URLSearchParams(location.search);
+state = choice.get("state") || "";
+$("find").value = choice.get("find") || "";
 $("find").addEventListener("input", () => { keepChoice(); drawNodes(); });
-takeChoice();
 attend();
