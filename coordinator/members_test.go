@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -176,8 +177,13 @@ func TestNoMemberSaysSo(t *testing.T) {
 			}
 			ready := httptest.NewRecorder()
 			(&web{fleet: f}).ready(ready, nil)
+			page := httptest.NewRecorder()
+			(&web{fleet: f}).turnAway(page, httptest.NewRequest(http.MethodGet, "/", nil))
+			if page.Header().Get("Refresh") == "" {
+				t.Errorf("a browser that asks %s for the page is left with %s", own, page.Body)
+			}
 			call := status.Convert(gate{own: own, ledger: l}.redirect(errFollows)).Message()
-			for where, got := range map[string]string{"readyz": ready.Body.String(), "call": call, "page": (&web{fleet: f}).whoLeads()} {
+			for where, got := range map[string]string{"readyz": ready.Body.String(), "call": call, "page": page.Body.String()} {
 				if !strings.Contains(got, want) {
 					t.Errorf("%s of %s: got %q, want %q in it", where, own, got, want)
 				}

@@ -34,6 +34,9 @@ func (s *web) turnAway(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Retry-After", "1")
+	if r.URL.Path == "/" {
+		w.Header().Set("Refresh", "5") // a browser that is sent from leader to leader shows the page once there is one; programs do not heed it
+	}
 	refuseHTTP(w, http.StatusServiceUnavailable, s.whoLeads())
 }
 

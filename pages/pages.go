@@ -116,7 +116,7 @@ func (d *Door) ask(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer said.Body.Close()
-	for _, h := range []string{"Content-Type", "Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy", "Cache-Control", "Retry-After", "Date"} {
+	for _, h := range []string{"Content-Type", "Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy", "Cache-Control", "Retry-After", "Refresh", "Date", "Content-Encoding", "Vary"} {
 		if v := said.Header.Get(h); v != "" {
 			w.Header().Set(h, v)
 		}
@@ -161,7 +161,7 @@ func (d *Door) get(r *http.Request, at string) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range []string{"Accept", "Last-Event-ID"} {
+	for _, h := range []string{"Accept", "Accept-Encoding", "Last-Event-ID"} {
 		if v := r.Header.Get(h); v != "" {
 			q.Header.Set(h, v)
 		}

@@ -166,6 +166,7 @@ func TestDoorTellsTheLeadersTime(t *testing.T) {
 func TestDoorPassesByWhoHasNoLeader(t *testing.T) {
 	cut := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Refresh", "5")
 		http.Error(w, "there is no leader", http.StatusServiceUnavailable)
 	}
 	leads := true
@@ -181,6 +182,11 @@ func TestDoorPassesByWhoHasNoLeader(t *testing.T) {
 		t.Errorf("got %d %s", code, body)
 	}
 	leads = false
+	if said, err := browser.Get("http://" + d.at); err != nil || said.Header.Get("Refresh") != "5" {
+		t.Errorf("a browser that is opened meanwhile is left with %v (%v)", said, err)
+	} else {
+		said.Body.Close()
+	}
 	if code, body := get(t, browser, "http://"+d.at+"/nodes"); code != http.StatusServiceUnavailable || !strings.Contains(body, "no leader") {
 		t.Errorf("with no leader: got %d %s", code, body)
 	}
@@ -224,6 +230,30 @@ func TestDoorStreams(t *testing.T) {
 	d.addresses = []string{"127.0.0.1:1"}
 	if code, body := get(t, browser, "http://"+d.at+"/nodes"); code != http.StatusBadGateway || !strings.Contains(body, "127.0.0.1:1") {
 		t.Errorf("with nobody there: got %d %s", code, body)
+	}
+}
+
+// What a coordinator packs stays packed on the way: the browser may be far away, behind ssh -L.
+func TestDoorPassesOnWhatIsPacked(t *testing.T) {
+	d, browser := open(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept-Encoding") == "gzip, br" {
+			w.Header().Set("Content-Encoding", "gzip")
+		}
+		fmt.Fprint(w, "nodes")
+	})
+	get(t, browser, d.URL())
+	r, err := http.NewRequest(http.MethodGet, "http://"+d.at+"/nodes", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept-Encoding", "gzip, br") // so this client unpacks nothing itself
+	said, err := browser.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Body.Close()
+	if packed := said.Header.Get("Content-Encoding"); packed != "gzip" {
+		t.Errorf("it comes as %q", packed)
 	}
 }
 
