@@ -146,6 +146,34 @@ func TestADateIsNoVersion(t *testing.T) {
 	}
 }
 
+// An engine writes a file anew in place that landed among its own, as long as it was or shorter, while that is read. The reader is cut off;
+// the copy is not called broken, which would alarm somebody, and have readers told that it is lost.
+func TestWhatAnEngineWritesAnewIsNotBroken(t *testing.T) {
+	store := with(inventory.StoreConfig{Name: "cache", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandPlace}, "cache")
+	for name, size := range map[string]int{"as long": 4 << 20, "shorter": 2 << 20} {
+		t.Run(name, func(t *testing.T) {
+			old := contentOf("old", 4<<20)
+			a, b := newNode(t, "a", store), newNode(t, "b", store)
+			write(t, filepath.Join(a.Dir, "cache/x"), old)
+			a.drain(t, within(t, 20*time.Second), b)
+			file := filepath.Join(b.Dir, "cache/x")
+			w := &amid{ResponseRecorder: httptest.NewRecorder(), after: 1 << 20, do: func() {
+				write(t, file, contentOf("new", size))
+			}}
+			var broken []inventory.BlockID
+			rd := b.Reader()
+			rd.Broken, rd.Log = func(id inventory.BlockID) { broken = append(broken, id) }, slog.New(slog.DiscardHandler)
+			rd.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/blocks/cache/-/x", nil))
+			if got := w.Body.Bytes(); w.do != nil || len(got) == len(old) || !bytes.HasPrefix(old, got) {
+				t.Errorf("got %d bytes, want a part of the old version", len(got))
+			}
+			if len(broken) > 0 {
+				t.Errorf("%v is called broken", broken)
+			}
+		})
+	}
+}
+
 // amid does something once that much was written to it.
 type amid struct {
 	*httptest.ResponseRecorder

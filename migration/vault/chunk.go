@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -20,6 +21,8 @@ type chunkReader struct {
 	from  chunkSource
 	ahead int64  // how many bytes a disk is asked for when the next are not in memory
 	done  func() // called by Close; may be nil
+
+	modified int64 // when the file was, in Unix nanoseconds, if an engine may write it anew while it is read; else 0
 
 	pos  int64
 	have int64 // number of the chunk in buf; -1: none
@@ -54,6 +57,9 @@ func (r *chunkReader) Read(p []byte) (int, error) {
 		body, err := r.from.read(r.f, n, int(min(wire.ChunkBytes, r.bytes-n*wire.ChunkBytes)), r.buf)
 		if err != nil {
 			r.have = -1
+			if r.anew() {
+				return 0, inventory.ErrChanged
+			}
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				err = fmt.Errorf("%s is shorter than it was: %w", r.f.Name(), wire.ErrCorrupt)
 			}
@@ -64,6 +70,15 @@ func (r *chunkReader) Read(p []byte) (int, error) {
 	c := copy(p, r.body[r.pos-n*wire.ChunkBytes:])
 	r.pos += int64(c)
 	return c, nil
+}
+
+// anew reports whether an engine has written the file since it was opened: then it is the engine's, and not broken.
+func (r *chunkReader) anew() bool {
+	if r.modified == 0 {
+		return false
+	}
+	info, err := r.f.Stat()
+	return err == nil && info.ModTime().UnixNano() != r.modified
 }
 
 func (r *chunkReader) Seek(offset int64, whence int) (int64, error) {

@@ -51,5 +51,7 @@ func (v *Vault) OpenLanded(s *inventory.Store, r catalog.Record, i int, ahead in
 		f.Close()
 		return nil, errors.Join(err, fs.ErrNotExist)
 	}
-	return newChunkReader(f, r.Members[i].Bytes, PlacedChunks{Sums: p.Chunks}, ahead), nil
+	c := newChunkReader(f, r.Members[i].Bytes, PlacedChunks{Sums: p.Chunks}, ahead)
+	c.modified = p.ModTime
+	return c, nil
 }
