@@ -1,6 +1,7 @@
 package disks
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"strings"
@@ -125,7 +126,7 @@ const twoDisks = `1 0 8:1 / / rw - ext4 /dev/sda1 rw
 func inBubble(t *testing.T, cfg Config, test func(t *testing.T, m *Monitor, f *fakeDisks)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeDisks{table: table1(t, twoDisks), answer: fine, killed: make(chan struct{})}
-		cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+		cfg.Log = cmp.Or(cfg.Log, slog.New(slog.NewTextHandler(t.Output(), nil)))
 		m := New(cfg)
 		m.sys = sysfs(t.TempDir())
 		m.openTable = func() (table, error) { return f, nil }

@@ -69,7 +69,6 @@ type Monitor struct {
 
 	mounts mounts    // what follows belongs to Run alone
 	unread bool      // the mounts could not be read
-	losing bool      // probes are being lost, and that is logged
 	turned time.Time // when the last turn began
 
 	mu      sync.Mutex // guards what follows; only Run adds and removes devices, so it may read the map without mu

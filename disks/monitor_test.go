@@ -2,6 +2,7 @@ package disks
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -238,6 +239,23 @@ func TestAnswersThatAreLostSayNothing(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	})
+}
+
+// The log says once that a disk's probes are being lost, though those of another come back.
+func TestProbesThatAreLostAreLoggedOnce(t *testing.T) {
+	var log strings.Builder
+	inBubble(t, Config{Paths: []string{"/mnt/a", "/mnt/b"}, Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, _ *Monitor, f *fakeDisks) {
+		f.say(func(q task) answer {
+			if q.Dir == "/mnt/a" {
+				return answer{Lost: true, finding: finding{Why: "exec: no such file"}}
+			}
+			return fine(q)
+		})
+		time.Sleep(5 * time.Minute)
+	})
+	if n := strings.Count(log.String(), "a probe was lost"); n != 1 {
+		t.Errorf("it says so %d times, want once:\n%s", n, &log)
+	}
 }
 
 // Many places on a slow disk wait for each other's probes, longer than a place may be silent that has its disk for

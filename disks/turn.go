@@ -36,6 +36,7 @@ type device struct {
 	number number
 	prober prober
 	asked  *question // nil: none under way
+	losing bool      // its probes are being lost, and that is logged
 	speed  *speed
 
 	answered time.Time // when it last answered, for any of its places
@@ -242,16 +243,16 @@ func (m *Monitor) take(c *question) {
 	c.device.asked = nil
 	p, a := c.place, c.answer
 	if a.Lost {
-		if !c.killed && !m.losing {
+		if !c.killed && !c.device.losing {
 			m.cfg.Log.Warn("a probe was lost", "disk", p.path, "err", a.Why)
 		}
-		m.losing = !c.killed
+		c.device.losing = !c.killed
 		if c.killed {
 			p.dueProbe = now
 		}
 		return
 	}
-	m.losing = false
+	c.device.losing = false
 	if p.device != c.device.key { // the place has moved meanwhile: the answer is about another disk
 		return
 	}
