@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -318,23 +319,30 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 func (l *link) dialError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	failed, network := errors.AsType[*net.OpError](l.lastErr)
 	switch {
 	case errors.Is(l.lastErr, os.ErrNotExist):
-		why := "there is no such socket: does the agent run?"
-		if l.elsewhere {
-			why += " (--coordinator ADDR asks the fleet instead)"
-		}
-		return errors.New(why)
+		return l.absent("there is no such socket")
+	case network && failed.Net == "unix" && errors.Is(failed, syscall.ECONNREFUSED): // an agent that was killed leaves its socket
+		return l.absent("nobody listens at that socket")
 	case errors.Is(l.lastErr, os.ErrPermission):
 		return fmt.Errorf("%w: the socket is for root, the agent's user and its group", os.ErrPermission)
 	}
 	if name, unknown := errors.AsType[*net.DNSError](l.lastErr); unknown {
 		return fmt.Errorf("%w: is %s its name?", api.Plain(l.lastErr), name.Name)
 	}
-	if _, network := errors.AsType[*net.OpError](l.lastErr); network {
+	if network {
 		return fmt.Errorf("%w: does it run, and may this machine reach it there?", api.Plain(l.lastErr))
 	}
 	return l.lastErr
+}
+
+func (l *link) absent(why string) error {
+	why += ": does the agent run?"
+	if l.elsewhere {
+		why += " (--coordinator ADDR asks the fleet instead)"
+	}
+	return errors.New(why)
 }
 
 func (l *link) Close() error { return l.conn.Close() }

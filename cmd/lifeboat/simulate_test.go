@@ -54,4 +54,14 @@ func TestARehearsalGoesOnWhenItIsInterrupted(t *testing.T) {
 	if want := "lifeboat: simulate terminate: the agent on " + socket + ".not does not answer: there is no such socket: does the agent run?\n"; code != exitFailed || said != want {
 		t.Errorf("got code %d, %s\nwant %s", code, said, want)
 	}
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket + ".left", Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false) // as an agent that was killed leaves it
+	left.Close()
+	code, _, said = lifeboat(t, "simulate", "terminate", "--socket", socket+".left")
+	if want := "lifeboat: simulate terminate: the agent on " + socket + ".left does not answer: nobody listens at that socket: does the agent run?\n"; code != exitFailed || said != want {
+		t.Errorf("got code %d, %s\nwant %s", code, said, want)
+	}
 }
