@@ -43,6 +43,11 @@ func (s *web) streamEvents(w http.ResponseWriter, r *http.Request) {
 		s.turnAway(w, r)
 		return
 	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	if r.Method == http.MethodHead {
+		return // else it would follow, and have nobody to write to
+	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
@@ -55,8 +60,6 @@ func (s *web) streamEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer sub.leave()
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
 	p := &page{w: w, control: control, sub: sub, want: want, from: s.ledger.reader(at)}
 	defer func() { s.audience.gaps.Add(int64(p.from.gaps)) }()
 	p.follow(ctx)

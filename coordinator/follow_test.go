@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -85,6 +86,23 @@ func TestPagesGoOnAndChoose(t *testing.T) {
 			if code, body := v.get(path, &spark); code != 400 {
 				v.Errorf("%s: got %d %s, want 400", path, code, body)
 			}
+		}
+	})
+}
+
+// HEAD asks what GET would say before its first event, and follows nothing.
+func TestHeadOfEvents(t *testing.T) {
+	inTown(t, func(v *town) {
+		raw, err := v.dialPages(v.Context())
+		if err != nil {
+			v.Fatal(err)
+		}
+		defer raw.Close()
+		conn := tls.Client(raw, certs.Dev(spark).Client([]string{"http/1.1"}, certs.Name{Role: certs.RoleCoordinator}))
+		conn.SetReadDeadline(time.Now().Add(time.Minute))
+		fmt.Fprint(conn, "HEAD /events HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n")
+		if head, err := io.ReadAll(conn); err != nil || !strings.Contains(string(head), "text/event-stream") {
+			v.Errorf("got %q, %v, want an end", head, err)
 		}
 	})
 }
