@@ -96,11 +96,11 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 		return err
 	}
 	addresses := (&reach{coordinator: j.coordinator}).coordinatorAddrs()
-	ctx, cancel := context.WithTimeoutCause(ctx, joinPatience, fmt.Errorf("given up after %s: mend that, and join again", joinPatience))
+	joining, cancel := context.WithTimeoutCause(ctx, joinPatience, fmt.Errorf("given up after %s: mend that, and join again", joinPatience))
 	defer cancel()
 	files := enrol.In(j.dataDir)
 	said, until := map[string]bool{}, time.Now().Add(joinPatience)
-	reply, err := enrol.Join(ctx, enrol.Config{
+	reply, err := enrol.Join(joining, enrol.Config{
 		Coordinators: addresses, Name: j.name, Pin: token.Pin, Token: token.String(), Files: files,
 		Trouble: func(err error) {
 			if why := err.Error(); !said[why] {
