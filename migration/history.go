@@ -180,13 +180,14 @@ func (s *history) waits(b inventory.Block) bool {
 func (s *history) landed(at string, blocks []plan.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.again.of)+len(s.broke)+len(s.renewed.of) == 0 { // as nearly always
+		return
+	}
 	for i := range blocks {
 		id := blocks[i].ID
-		if len(s.again.of)+len(s.broke) > 0 {
-			s.again.drop(id, manifest.VersionOf(blocks[i].Block))
-			delete(s.broke, id)
-		}
-		if len(s.renewed.of) > 0 && s.renewed.has(id) {
+		s.again.drop(id, manifest.VersionOf(blocks[i].Block))
+		delete(s.broke, id)
+		if s.renewed.has(id) {
 			s.rests.of[s.rests.key(id)] = s.rests.key(inventory.BlockID(at))
 		}
 	}
