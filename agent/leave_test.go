@@ -328,11 +328,7 @@ func TestGoodbyeDoesNotOutlastItsNotice(t *testing.T) {
 	if err := a.incidents.Amend(func(w *work) { w.Drained = &manifest.Summary{Finished: time.Now()} }); err != nil {
 		t.Fatal(err)
 	}
-	home := a.incidents.Dir(a.incidents.current().ID)
-	lost := filepath.Join(home, "lost.jsonl")
-	if err := errors.Join(os.MkdirAll(home, 0o700), unix.Mkfifo(lost, 0o600)); err != nil { // to open one that nobody writes to hangs
-		t.Skipf("no pipe to hang on: %v", err)
-	}
+	hangs(t, filepath.Join(a.incidents.Dir(a.incidents.current().ID), "lost.jsonl"))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -356,7 +352,17 @@ func TestGoodbyeDoesNotOutlastItsNotice(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("it waits for the disk")
 	}
-	if f, err := os.OpenFile(lost, os.O_RDWR, 0); err == nil { // nothing is to hang beyond the test
-		f.Close()
+}
+
+// hangs makes a file hang whoever opens it, as on a disk that is dead, until the test is over.
+func hangs(t *testing.T, path string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), unix.Mkfifo(path, 0o600)); err != nil { // a pipe that nobody writes to
+		t.Skipf("no pipe to hang on: %v", err)
 	}
+	t.Cleanup(func() {
+		if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
+			f.Close()
+		}
+	})
 }

@@ -147,15 +147,20 @@ func taken(t *testing.T, d *Drain) plan.Entry {
 	return batch[0]
 }
 
-// A block changed after it was sent, and the newer version has its receipt when that of the older one comes, from a slower peer. The newer
-// one counts.
-func TestReceiptOfWhatChangedComesLate(t *testing.T) {
+// takenTwice is a drain of a block that changed after a lane had got it: both versions are on their way.
+func takenTwice(t *testing.T) (d *Drain, first, second plan.Entry) {
 	d, x := planned(t)
-	first := taken(t, d) // sent to b whose disk is slow
+	first = taken(t, d)
 	write(t, x, []byte("newer"))
 	d.survey.scan(t.Context(), 1)
 	d.account.ledger.OnceMore()
-	second := taken(t, d)
+	return d, first, taken(t, d)
+}
+
+// A block changed after it was sent, and the newer version has its receipt when that of the older one comes, from a slower peer. The newer
+// one counts.
+func TestReceiptOfWhatChangedComesLate(t *testing.T) {
+	d, first, second := takenTwice(t)
 	d.account.moved("c", []plan.Entry{second})
 	d.account.moved("b", []plan.Entry{first})
 	sum, err := d.account.close()
@@ -171,12 +176,7 @@ func TestReceiptOfWhatChangedComesLate(t *testing.T) {
 // The same at one peer, to which the two went by different connections. It may have received the older one last, which has replaced the newer
 // one there then: that is sent again.
 func TestReceiptOfWhatChangedComesLateFromTheSamePeer(t *testing.T) {
-	d, x := planned(t)
-	first := taken(t, d)
-	write(t, x, []byte("newer"))
-	d.survey.scan(t.Context(), 1)
-	d.account.ledger.OnceMore()
-	second := taken(t, d)
+	d, first, second := takenTwice(t)
 	d.account.moved("b", []plan.Entry{second})
 	d.account.moved("b", []plan.Entry{first})
 	d.plan.Settle(2)
