@@ -156,12 +156,12 @@ func (c *course) anyLeft(ctx context.Context, p page, again func(b *inventory.Bl
 	return false, !diskio.IsSilent(err) && !slices.ContainsFunc(dirs, func(dir string) bool { return !c.disks.Readable(dir) })
 }
 
-// findsRoom returns what says of lost blocks that they are tried again: those that there was no time for, while there is time, if
-// somebody is known to have room for them now. What the coordinator tells of a peer may be off by a quarter.
-func (c *course) findsRoom(time bool) func(b *inventory.Block, late bool) bool {
+// findsRoom returns what says of lost blocks that they are tried again: those that there was no time for, if there is time now, and
+// somebody is known to have room for them. What the coordinator tells of a peer may be off by a quarter.
+func (c *course) findsRoom(timely bool) (again func(b *inventory.Block, late bool) bool) {
 	most := mostOf(c.fleet.peers())
 	return func(b *inventory.Block, late bool) bool {
 		takes := b.Takes()
-		return time && late && (takes+takes/4 <= most(b.ID.Store()) || c.fallback.takes(takes))
+		return timely && late && (takes+takes/4 <= most(b.ID.Store()) || c.fallback.takes(takes))
 	}
 }

@@ -102,7 +102,14 @@ func TestLostWithinTheTimeOfAnOrder(t *testing.T) {
 		cfg clustertest.Config
 		end func(c *clustertest.Cluster)
 	}{
-		"the link was slow":        {clustertest.Config{BytesPerSecond: slow}, func(c *clustertest.Cluster) { c.Sleep(3 * time.Minute) }},
+		"the link was slow": {clustertest.Config{BytesPerSecond: slow}, func(c *clustertest.Cluster) { c.Sleep(3 * time.Minute) }},
+		"and its agent is killed": {clustertest.Config{BytesPerSecond: slow}, func(c *clustertest.Cluster) {
+			before, _ := c.Moved(0)
+			c.Until("some of what was lost is carried", time.Minute, func() bool { n, _ := c.Moved(0); return n > before+3 })
+			c.Kill(0)
+			c.Restart(0)
+			c.Sleep(3 * time.Minute)
+		}},
 		"nobody had room":          {clustertest.Config{}, func(c *clustertest.Cluster) { c.Sleep(11 * time.Minute) }},
 		"there is room at the end": {clustertest.Config{}, func(c *clustertest.Cluster) { c.ShutDown(0, systemd.HowPowerOff) }},
 	} {
