@@ -3,6 +3,7 @@ package migration
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"io/fs"
 	"iter"
@@ -125,7 +126,10 @@ func (a *account) restore(at string, old []plan.Entry) {
 		if !a.history.restsAt(at, e.ID) {
 			continue
 		}
-		b, err := a.source.findAgain(e.ID)
+		b, err := a.findSoon(e.ID)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return // others would take as long
+		}
 		if err != nil {
 			continue // the next look meets it, or it is deleted
 		}
@@ -137,6 +141,13 @@ func (a *account) restore(at string, old []plan.Entry) {
 			a.lose(again, unplanned)
 		}
 	}
+}
+
+// findSoon looks a block up again. It waits no longer than a disk that is well may take: the receipts of others wait for it.
+func (a *account) findSoon(id inventory.BlockID) (inventory.Block, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), diskio.Suspect)
+	defer cancel()
+	return diskio.UnlessHung(ctx, func() (inventory.Block, error) { return a.source.findAgain(id) })
 }
 
 // progress tells how far the drain is with the blocks that it met.
