@@ -37,8 +37,7 @@ func outlast(ctx context.Context, wait func() error) error {
 // watchDisk keeps a coordinator whose disk hangs from holding the lead, until ctx ends.
 func (l *ledger) watchDisk(ctx context.Context, log *slog.Logger) error {
 	hung := false
-	var base context.Context // of the term that was broken off
-	var number uint64
+	var number uint64 // of the term that was broken off
 	return every(ctx, raftstore.HangPace, func() {
 		err := l.store.Hangs()
 		if hung == (err != nil) {
@@ -54,9 +53,9 @@ func (l *ledger) watchDisk(ctx context.Context, log *slog.Logger) error {
 		}
 		l.streams.silence(hung)
 		if hung {
-			number, base = l.term(), l.office.quit() // else followers of events here would miss what another leader decides
-		} else if base != nil && l.leads() && l.term() == number {
-			l.office.enter(base, number) // the disk answered before raft lost the lead
+			number = l.office.quit() // else followers of events here would miss what another leader decides
+		} else if l.leads() {
+			l.office.resume(number) // the disk answered before raft lost the lead
 		}
 	})
 }

@@ -31,7 +31,7 @@ type office struct {
 	asking chan struct{} // holds one while the others are asked: callers that wait for it use the same answer
 
 	mu     sync.Mutex      // guards what follows
-	base   context.Context // parent of term; with it a term can be resumed
+	base   context.Context // parent of term
 	number uint64          // of the term, in raft's count
 	term   context.Context
 	leave  context.CancelFunc
@@ -43,12 +43,25 @@ func newOffice(lease time.Duration) *office {
 	return &office{lease: lease, asking: make(chan struct{}, 1), turned: make(chan struct{})}
 }
 
-// enter begins, or resumes, the term of that number.
+// enter begins the term of that number.
 func (o *office) enter(ctx context.Context, number uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.base, o.number = ctx, number
-	o.term, o.leave = context.WithCancel(ctx)
+	o.begin()
+}
+
+// resume begins the term again that quit ended, unless another has begun since: that one must not be lost.
+func (o *office) resume(number uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.term == nil && o.number == number && number > 0 {
+		o.begin()
+	}
+}
+
+func (o *office) begin() {
+	o.term, o.leave = context.WithCancel(o.base)
 	o.sure = time.Time{}
 	o.tell()
 }
@@ -72,16 +85,16 @@ func (o *office) turn() <-chan struct{} {
 	return o.turned
 }
 
-// quit ends the term, and with it all calls and streams that hold it. It returns the context with which enter can resume it.
-func (o *office) quit() (base context.Context) {
+// quit ends the term, and with it all calls and streams that hold it. It returns the term's number, for resume; 0: there was no term.
+func (o *office) quit() (number uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.leave == nil {
-		return nil
+		return 0
 	}
 	o.leave()
 	o.term, o.leave = nil, nil
-	return o.base
+	return o.number
 }
 
 // now is the present term, given raft's number; nil: this coordinator is not in office. sure says that no other coordinator can have been
@@ -243,8 +256,7 @@ func (l *ledger) handOver(to string) error {
 			return err
 		}
 	}
-	number := l.term()
-	base := l.office.quit() // from here on another coordinator may decide
+	number := l.office.quit() // from here on another coordinator may decide
 	err := l.store.UnlessHung(func() error {
 		if to == "" {
 			return l.raft.LeadershipTransfer().Error()
@@ -252,8 +264,8 @@ func (l *ledger) handOver(to string) error {
 		return l.raft.LeadershipTransferToServer(raft.ServerID(to), at).Error()
 	})
 	if err != nil {
-		if l.leads() && base != nil {
-			l.office.enter(base, number)
+		if l.leads() {
+			l.office.resume(number)
 		}
 		return fmt.Errorf("hand the lead over: %w", err)
 	}
