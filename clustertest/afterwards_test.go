@@ -95,6 +95,24 @@ func TestKilledAmidWhatIsWrittenAfterTheTimeOfAnOrder(t *testing.T) {
 	})
 }
 
+// The time of an order is up while the agent is away: when it is back it has no plan, and loses all that is left. That is carried, too.
+func TestKilledBeforeTheTimeOfAnOrderIsUp(t *testing.T) {
+	bubble(t, calm(clustertest.Config{BytesPerSecond: slow}), func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Decommission(0, 20*time.Second, "")
+		c.Until("some of it is carried", 20*time.Second, func() bool { n, _ := c.Moved(0); return n > 3 })
+		c.Kill(0)
+		c.Sleep(20 * time.Second)
+		c.Restart(0)
+		c.WaitDrained(0)
+		if summary, _ := c.Manifest(0); summary.GetLost().GetBlocks() == 0 {
+			t.Fatalf("got %v, want a drain that was cut short", summary)
+		}
+		c.Sleep(3 * time.Minute)
+		accounted(t, c, 0, blocks, 0)
+	})
+}
+
 // What a drain lost as the time of an order was up is carried once there is room for it, and somebody to have it, while the machine is still
 // there: after a while, or when it is powered off.
 func TestLostWithinTheTimeOfAnOrder(t *testing.T) {

@@ -219,10 +219,12 @@ const (
 // itIsDeleted is the reason for skipping a block that was there, or what is left of it. A block of its name may be written again.
 const itIsDeleted = "deleted while the node was draining"
 
-// tooLate is why a block is lost that would have been moved with more time; unplanned is for one that no plan had by then.
+// tooLate is why a block is lost that would have been moved with more time; unplanned is for one that no plan had by then. With more time
+// that one would have been moved, too.
 const (
-	tooLate   = "the deadline came first"
-	unplanned = "the deadline came before it was planned"
+	timeWasUp = "the deadline came "
+	tooLate   = timeWasUp + "first"
+	unplanned = timeWasUp + "before it was planned"
 )
 
 // ruling is what is to become of a block that could not be read here as planned: its outcome, or another attempt.

@@ -49,7 +49,7 @@ func anyLeft(ctx context.Context, cfg DrainConfig, again func(b *inventory.Block
 				return false, err
 			}
 			if !strings.Contains(e.Reason, itIsDeleted) { // a block of that name that is here now is another
-				fates[maphash.String(seed, e.ID)] = fate{true, o == manifest.Lost, strings.HasPrefix(e.Reason, tooLate)}
+				fates[maphash.String(seed, e.ID)] = fate{true, o == manifest.Lost, strings.HasPrefix(e.Reason, timeWasUp)}
 			}
 		}
 	}

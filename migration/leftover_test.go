@@ -18,12 +18,15 @@ func gaveUp(*inventory.Block, bool) bool { return false }
 // again, who is told whether time was up.
 func TestAnyLeft(t *testing.T) {
 	a, _ := cached(t, 10, 100)
-	for name, to := range map[string][]*node{"moved": {newNode(t, "b", with(filesStore, "cache"))}, "lost": nil} {
+	for name, c := range map[string]struct {
+		to   []*node
+		time time.Duration
+	}{"moved": {[]*node{newNode(t, "b", with(filesStore, "cache"))}, time.Minute}, "lost": {nil, time.Minute}, "not even planned": {nil, 0}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				tr := newTrip(t, a, to...)
+				tr := newTrip(t, a, c.to...)
 				tr.cfg.Dir = t.TempDir()
-				tr.run(within(t, time.Minute))
+				tr.run(within(t, c.time))
 				left := func(again func(*inventory.Block, bool) bool) bool {
 					some, err := AnyLeft(t.Context(), tr.cfg, again)
 					if err != nil {
@@ -32,7 +35,7 @@ func TestAnyLeft(t *testing.T) {
 					return some
 				}
 				late := func(b *inventory.Block, late bool) bool { return late && b.Bytes() == 100 }
-				if left(gaveUp) || left(late) != (name == "lost") {
+				if left(gaveUp) || left(late) != (name != "moved") {
 					t.Errorf("got %t, and %t where what had no time is tried again, want neither but the second of what was lost", left(gaveUp), left(late))
 				}
 				write(t, filepath.Join(a.Dir, "cache", "late-"+name), []byte("late"))
