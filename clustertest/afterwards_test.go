@@ -8,6 +8,7 @@ import (
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/clustertest"
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -159,6 +160,24 @@ func TestLostWithinTheTimeOfAnOrder(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A disk hangs amid a drain for longer than the drain waits for it. When it answers again, there is time for what lies on it.
+func TestDiskThatAnswersAfterTheDrain(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Notice(0, 15*time.Minute)
+		c.Until("some of it is carried", 20*time.Second, func() bool { n, _ := c.Moved(0); return n > 3 })
+		c.SetDisk(0, "cache", disks.IOHang)
+		c.WaitDrained(0)
+		if summary, _ := c.Manifest(0); summary.GetLost().GetBlocks() == 0 {
+			t.Fatalf("got %v, want a drain that did without the disk", summary)
+		}
+		c.Sleep(time.Minute)
+		c.SetDisk(0, "cache", disks.Healthy)
+		c.Sleep(5 * time.Minute)
+		accounted(t, c, 0, blocks, 0)
+	})
 }
 
 // A cloud's deadline has passed, and the machine is still there: nothing is sent that was lost by then.

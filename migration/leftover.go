@@ -15,9 +15,9 @@ import (
 )
 
 // AnyLeft reports whether a block is here that the account of the drain of cfg, which is over, does not name: one that was written, changed
-// or landed since, or, where a process starts anew, lies on a disk that was not mounted. A lost block is left, too, if again says so, which
-// is told whether it was lost because time was up. An error says that this is not known, as where a disk does not answer. A disk that
-// hangs holds it up until ctx ends.
+// or landed since, or, where a process starts anew, lies on a disk that was not mounted. A lost block is left, too, if it was lost because its
+// disk did not answer, which it does now; or if again says so, which is told whether it was lost because time was up. An error says that this
+// is not known, as where a disk does not answer. A disk that hangs holds it up until ctx ends.
 func AnyLeft(ctx context.Context, cfg DrainConfig, again func(b *inventory.Block, late bool) bool) (some bool, err error) {
 	return diskio.UnlessHung(ctx, func() (bool, error) { return anyLeft(ctx, cfg, again) })
 }
@@ -41,6 +41,13 @@ func anyLeft(ctx context.Context, cfg DrainConfig, again func(b *inventory.Block
 	if err != nil {
 		return false, err
 	}
+	var silences []string // what the account says of blocks on disks that did not answer
+	for _, dir := range newSource(cfg).dirs() {
+		silences = append(silences, diskio.Silence(dir).Error())
+	}
+	isPast := func(reason string) bool { // where the block is met: it is another one of that name, or its disk answers by now
+		return strings.Contains(reason, itIsDeleted) || slices.ContainsFunc(silences, func(s string) bool { return strings.HasSuffix(reason, s) })
+	}
 	type fate struct{ named, lost, late bool }
 	seed, fates := maphash.MakeSeed(), map[uint64]fate{}
 	for _, o := range []manifest.Outcome{manifest.Skipped, manifest.Lost} {
@@ -48,7 +55,7 @@ func anyLeft(ctx context.Context, cfg DrainConfig, again func(b *inventory.Block
 			if err != nil {
 				return false, err
 			}
-			if !strings.Contains(e.Reason, itIsDeleted) { // a block of that name that is here now is another
+			if !isPast(e.Reason) {
 				fates[maphash.String(seed, e.ID)] = fate{true, o == manifest.Lost, strings.HasPrefix(e.Reason, timeWasUp)}
 			}
 		}

@@ -74,6 +74,18 @@ func TestAnyLeftOfWhatWasDeleted(t *testing.T) {
 	}
 }
 
+// A block that was lost because its disk did not answer is left once the disk does.
+func TestAnyLeftOfWhatLayOnASilentDisk(t *testing.T) {
+	a, _ := cached(t, 1, 100)
+	tr := newTrip(t, a)
+	for reason, want := range map[string]bool{diskio.Silence(a.Stores[0].Paths[0]).Error(): true, "input/output error": false} {
+		write(t, manifest.Path(tr.cfg.Dir, manifest.Lost), manifest.Entry{ID: "cache/-/f-0000", Bytes: 100, Outcome: manifest.Lost, Reason: reason}.AppendLine(nil))
+		if some, err := AnyLeft(t.Context(), tr.cfg, gaveUp); some != want || err != nil {
+			t.Errorf("lost for %q: got %t, %v, want %t", reason, some, err, want)
+		}
+	}
+}
+
 // What lies on a disk that does not answer may have been written since: that is not known, and no "nothing is left".
 func TestAnyLeftOnASilentDisk(t *testing.T) {
 	a, f := onDisks(t, "a", []inventory.StoreConfig{with(filesStore, "s0", "s1")}, "v")
