@@ -319,13 +319,14 @@ func (d *Drain) nameLost(ctx context.Context) {
 	} else {
 		d.account.loseUnseen() // first: a version of such a block that waits in the plan is older
 	}
-	d.survey.heedClock() // before the rest of the plan is lost: some of it may have been moved by another entry
+	d.survey.heedClock()     // before the rest of the plan is lost: some of it may have been moved by another entry
+	peers := d.peers.words() // for all blocks alike: with a hundred peers they take as long as the lines of ten blocks
 	unread := d.plan.Rest(func(e plan.Entry, barred string) {
 		if d.account.history.outdated(e.Block) || e.Spare && !stopped && (d.cfg.Once || d.homes.left.add(e.Block)) {
 			return
 		}
 		reason := why
-		if detail := d.lastWords(e); detail != "" {
+		if detail := d.lastWords(cmp.Or(e.Met().Why, peers)); detail != "" {
 			reason += ": " + detail
 		}
 		d.account.lose(e, cmp.Or(barred, reason))
@@ -355,9 +356,8 @@ func linger(ctx context.Context, by time.Duration) (context.Context, context.Can
 	return late, func() { undo(); cancel(nil) }
 }
 
-// lastWords says what most likely kept a block from leaving.
-func (d *Drain) lastWords(e plan.Entry) string {
-	words := d.peers.words(e)
+// lastWords says what most likely kept a block from leaving, with the words of the peers, or of the last one that had it.
+func (d *Drain) lastWords(words string) string {
 	if d.fallback == nil || strings.Contains(words, d.fallback.state.Node) {
 		return words
 	}
@@ -370,7 +370,7 @@ func (d *Drain) lastWords(e plan.Entry) string {
 // TimeUp is why what the drain leaves behind when its time is up was not moved, as its account would say of a block about which no more is
 // known.
 func (d *Drain) TimeUp() string {
-	if words := d.lastWords(plan.Entry{}); words != "" {
+	if words := d.lastWords(d.peers.words()); words != "" {
 		return tooLate + ": " + words
 	}
 	return tooLate

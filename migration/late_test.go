@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -169,4 +170,42 @@ func TestLaneThatWaitsForItsReceiver(t *testing.T) {
 		close(hang)
 		synctest.Wait()
 	})
+}
+
+// Every one of a hundred peers is full. Naming what is lost, which is due within seconds, does not put together what they said for each block.
+func TestWhatAllPeersSaidIsPutTogetherOnce(t *testing.T) {
+	tr := newTrip(t, newNode(t, "a", with(filesStore, "cache")))
+	d := NewDrain(tr.cfg)
+	for i := range 100 {
+		name := fmt.Sprintf("peer-%02d", i)
+		d.peers.known[name] = &peerState{Peer: Peer{Node: name}, trouble: errPeerFull.Error()}
+	}
+	const blocks = 1000
+	for i := range blocks {
+		name := fmt.Sprint("f-", i)
+		if err := d.plan.Add(t.Context(), inventory.Block{ID: inventory.BlockID("cache/-/" + name), Members: []inventory.Member{{Name: name, Path: name, Bytes: 100}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, end := context.WithCancelCause(t.Context())
+	end(context.DeadlineExceeded)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	d.nameLost(ctx)
+	runtime.ReadMemStats(&after)
+	if n := (after.Mallocs - before.Mallocs) / blocks; n > 30 {
+		t.Errorf("%d allocations for each block", n)
+	}
+	if sum, _ := d.account.close(); sum.Lost.Blocks < blocks {
+		t.Errorf("got %+v, want all of it named", sum.Lost)
+	}
+	var said string
+	for e, err := range d.Entries() {
+		if said = e.Reason; err != nil || strings.HasSuffix(e.ID, "/f-0") {
+			break
+		}
+	}
+	if want := tooLate + ": peer-00: " + errPeerFull.Error(); !strings.HasPrefix(said, want) {
+		t.Errorf("a block is lost for %q, want %q and more", said, want)
+	}
 }

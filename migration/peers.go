@@ -369,11 +369,8 @@ func (ps *peers) progress() (all []PeerProgress) {
 	return all
 }
 
-// words says what most likely kept a block from them; "": nothing is known of that.
-func (ps *peers) words(e plan.Entry) string {
-	if why := e.Met().Why; why != "" {
-		return why
-	}
+// words says what most likely kept blocks from them; "": nothing is known of that.
+func (ps *peers) words() string {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if len(ps.known) == 0 {
