@@ -310,12 +310,12 @@ func (d *Drain) runLanes(ctx context.Context) {
 // nameLost names everything that is left as lost.
 func (d *Drain) nameLost(ctx context.Context) {
 	why := tooLate
-	stopped := ctx.Err() == nil || errors.Is(context.Cause(ctx), context.Canceled)
+	stopped := !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 	if stopped {
 		why = "the drain was stopped"
 	}
 	if d.cfg.Once { // what was not planned, the drain that follows names; and if there is time left, it tries all of it
-		d.account.late.Store(errors.Is(context.Cause(ctx), context.DeadlineExceeded))
+		d.account.late.Store(!stopped)
 	} else {
 		d.account.loseUnseen() // first: a version of such a block that waits in the plan is older
 	}

@@ -3,6 +3,7 @@ package migration
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -476,8 +477,8 @@ func TestCapThatIsLiftedHoldsUpNobody(t *testing.T) {
 func TestDrainThatIsStoppedSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 10, 100)
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(3*time.Second, cancel)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(3*time.Second, func() { cancel(errors.New("the notice was withdrawn")) })
 		_, entries := a.drain(t, ctx)
 		wantLost(t, want, entries, "the drain was stopped")
 	})
