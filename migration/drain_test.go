@@ -300,9 +300,18 @@ func TestDrainGivesUpAFileThatKeepsChanging(t *testing.T) {
 				}
 			}}
 		}
-		began := time.Now()
-		_, entries := a.drain(t, within(t, 5*time.Minute), b)
+		began, tr := time.Now(), newTrip(t, a, b)
+		_, entries := tr.run(within(t, 5*time.Minute))
 		wantThere(t, want, entries, b)
+		for ago, want := range map[time.Duration]bool{0: false, time.Minute: true} {
+			at := time.Now().Add(-ago)
+			if err := os.Chtimes(p, at, at); err != nil {
+				t.Fatal(err)
+			}
+			if some, err := AnyLeft(t.Context(), tr.cfg, gaveUp); some != want || err != nil {
+				t.Errorf("it changed last %v ago: got %t, %v, want it left: %t", ago, some, err, want)
+			}
+		}
 		if e := outcome(t, entries, manifest.Lost)["cache/-/log"]; !strings.Contains(e.Reason, "changed while") {
 			t.Errorf("got %+v, want it lost because it changed", e)
 		}

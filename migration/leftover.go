@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -14,10 +15,11 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
-// AnyLeft reports whether a block is here that the account of the drain of cfg, which is over, does not name: one that was written, changed
-// or landed since, or, where a process starts anew, lies on a disk that was not mounted. A lost block is left, too, if it was lost because its
-// disk did not answer, which it does now; or if again says so, which is told whether it was lost because time was up. An error says that this
-// is not known, as where a disk does not answer. A disk that hangs holds it up until ctx ends.
+// AnyLeft reports whether a block is here that the account of the drain of cfg, which is over, does not name: one that was written,
+// changed or landed since, or, where a process starts anew, lies on a disk that was not mounted. A lost block is left, too, if its disk
+// did not answer and does now, or if it kept changing and has come to rest; or if again says so, which is told whether it was lost
+// because time was up. An error says that this is not known, as where a disk does not answer. A disk that hangs holds it up until ctx
+// ends.
 func AnyLeft(ctx context.Context, cfg DrainConfig, again func(b *inventory.Block, late bool) bool) (some bool, err error) {
 	return diskio.UnlessHung(ctx, func() (bool, error) { return anyLeft(ctx, cfg, again) })
 }
@@ -48,21 +50,24 @@ func anyLeft(ctx context.Context, cfg DrainConfig, again func(b *inventory.Block
 	isPast := func(reason string) bool { // where the block is met: it is another one of that name, or its disk answers by now
 		return strings.Contains(reason, itIsDeleted) || slices.ContainsFunc(silences, func(s string) bool { return strings.HasSuffix(reason, s) })
 	}
-	type fate struct{ named, lost, late bool }
+	type fate struct{ named, lost, late, restless bool }
 	seed, fates := maphash.MakeSeed(), map[uint64]fate{}
 	for _, o := range []manifest.Outcome{manifest.Skipped, manifest.Lost} {
 		for e, err := range manifest.Read(manifest.Path(cfg.Dir, o)) {
 			if err != nil {
 				return false, err
 			}
-			if !isPast(e.Reason) {
-				fates[maphash.String(seed, e.ID)] = fate{true, o == manifest.Lost, strings.HasPrefix(e.Reason, timeWasUp)}
+			late := strings.HasPrefix(e.Reason, timeWasUp)
+			if late || !isPast(e.Reason) {
+				restless := !late && strings.HasSuffix(e.Reason, inventory.ErrChanged.Error())
+				fates[maphash.String(seed, e.ID)] = fate{true, o == manifest.Lost, late, restless}
 			}
 		}
 	}
+	rests := func(b *inventory.Block) bool { return time.Since(b.Modified()).Abs() > backOffMost } // else a pass would send it in vain
 	open := func(b *inventory.Block) bool {
 		is := fates[maphash.String(seed, string(b.ID))]
-		return !is.named || is.lost && again(b, is.late)
+		return !is.named || is.restless && rests(b) || is.lost && again(b, is.late)
 	}
 	var silent error
 	look := func(it inventory.Item, err error) (goOn bool) {
