@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -68,6 +69,23 @@ func TestTheAccountSaysWhatItDoesNotName(t *testing.T) {
 	e, err := ParseLine([]byte(lines[len(lines)-1] + "\n"))
 	if want := fmt.Sprintf("(%d blocks)", blocks-len(lines)+1); err != nil || e.ID != want || !strings.Contains(e.Reason, "not a directory") {
 		t.Errorf("got %+v (%v), want %s", e, err, want)
+	}
+}
+
+// Neither disk nor memory has room for all names as time is up, and another pass follows: that one meets the blocks that have no line, and
+// must not find a line that stands for them, too.
+func TestTheAccountLeavesWhatItDoesNotNameToTheNextPass(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "incidents")
+	if err := os.WriteFile(dir, []byte("in the way"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := Open(filepath.Join(dir, "inc-1"), nil, true, nil)
+	for i := range 20_000 {
+		l.Add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Bytes: 3, Outcome: Lost, Reason: "the deadline came first"})
+	}
+	_, _ = l.Close()
+	if l.lost.unnamed.Blocks == 0 || bytes.Contains(l.Unwritten(), []byte(unnamedID(l.lost.unnamed.Blocks))) {
+		t.Errorf("%d blocks have no line, want some, and none that stands for them", l.lost.unnamed.Blocks)
 	}
 }
 

@@ -31,6 +31,7 @@ const (
 // lostLines writes the lines of what was lost, whole ones only.
 type lostLines struct {
 	room    *diskio.Allowance
+	once    bool            // another pass follows, which names what this one cannot
 	f       *os.File        // nil: it could not be opened
 	end     int64           // of the last whole line in it
 	lines   []byte          // that are not in the file
@@ -41,7 +42,7 @@ type lostLines struct {
 
 // openLost opens the file at path. With goesOn, an earlier run's lines stay in it and new ones follow.
 func openLost(path string, goesOn bool, ballast *durable.Ballast, once bool) (*lostLines, error) {
-	w := &lostLines{tryAt: lostBuffer}
+	w := &lostLines{once: once, tryAt: lostBuffer}
 	if once { // this pass names nothing as lost: the room is for the last one
 		w.why = w.open(path, goesOn)
 		return w, w.why
@@ -118,10 +119,11 @@ func (w *lostLines) flush() error {
 	return nil
 }
 
-// close writes the lines that are left, then one for all blocks without a name, and gives back the room that was not needed.
+// close writes the lines that are left, then one for all blocks without a name, unless another pass names them, and gives back the room
+// that was not needed.
 func (w *lostLines) close() error {
 	err := w.flush()
-	if w.unnamed.Blocks > 0 {
+	if w.unnamed.Blocks > 0 && !w.once {
 		e := Entry{ID: unnamedID(w.unnamed.Blocks), Bytes: w.unnamed.Bytes, Outcome: Lost, Reason: fmt.Sprintf("the account has no room for their names: %v", w.why)}
 		w.lines = e.AppendLine(w.lines)
 		err = w.flush()
