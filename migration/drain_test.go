@@ -308,7 +308,7 @@ func TestDrainGivesUpAFileThatKeepsChanging(t *testing.T) {
 			if err := os.Chtimes(p, at, at); err != nil {
 				t.Fatal(err)
 			}
-			if some, err := AnyLeft(t.Context(), tr.cfg, gaveUp); some != want || err != nil {
+			if some, err := AnyLeft(t.Context(), tr.cfg, inTime); some != want || err != nil {
 				t.Errorf("it changed last %v ago: got %t, %v, want it left: %t", ago, some, err, want)
 			}
 		}

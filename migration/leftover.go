@@ -16,10 +16,10 @@ import (
 )
 
 // AnyLeft reports whether a block is here that the account of the drain of cfg, which is over, does not name: one that was written,
-// changed or landed since, or, where a process starts anew, lies on a disk that was not mounted. A lost block is left, too, if its disk
-// did not answer and does now, or if it kept changing and has come to rest; or if again says so, which is told whether it was lost
-// because time was up. An error says that this is not known, as where a disk does not answer. A disk that hangs holds it up until ctx
-// ends.
+// changed or landed since, or, where a process starts anew, lies on a disk that was not mounted. A lost block is left, too, if again says so,
+// which is told whether the block may well leave now: it was lost because time was up, or while its disk did not answer, or because it kept
+// changing, and it has come to rest. An error says that this is not known, as where a disk does not answer. A disk that hangs holds it up
+// until ctx ends.
 func AnyLeft(ctx context.Context, cfg DrainConfig, again func(b *inventory.Block, late bool) bool) (some bool, err error) {
 	return diskio.UnlessHung(ctx, func() (bool, error) { return anyLeft(ctx, cfg, again) })
 }
@@ -43,13 +43,6 @@ func anyLeft(ctx context.Context, cfg DrainConfig, again func(b *inventory.Block
 	if err != nil {
 		return false, err
 	}
-	var silences []string // what the account says of blocks on disks that did not answer
-	for _, dir := range newSource(cfg).dirs() {
-		silences = append(silences, diskio.Silence(dir).Error())
-	}
-	isPast := func(reason string) bool { // where the block is met: it is another one of that name, or its disk answers by now
-		return strings.Contains(reason, itIsDeleted) || slices.ContainsFunc(silences, func(s string) bool { return strings.HasSuffix(reason, s) })
-	}
 	type fate struct{ named, lost, late, restless bool }
 	seed, fates := maphash.MakeSeed(), map[uint64]fate{}
 	for _, o := range []manifest.Outcome{manifest.Skipped, manifest.Lost} {
@@ -57,9 +50,9 @@ func anyLeft(ctx context.Context, cfg DrainConfig, again func(b *inventory.Block
 			if err != nil {
 				return false, err
 			}
-			late := strings.HasPrefix(e.Reason, timeWasUp)
-			if late || !isPast(e.Reason) {
-				restless := !late && strings.HasSuffix(e.Reason, inventory.ErrChanged.Error())
+			if !strings.Contains(e.Reason, itIsDeleted) { // a block of that name that is here now is another
+				restless := strings.HasSuffix(e.Reason, inventory.ErrChanged.Error())
+				late := restless || strings.HasPrefix(e.Reason, timeWasUp) || diskio.SaysSilent(e.Reason) // a block that is met lies on a disk that answers
 				fates[maphash.String(seed, e.ID)] = fate{true, o == manifest.Lost, late, restless}
 			}
 		}
@@ -67,7 +60,7 @@ func anyLeft(ctx context.Context, cfg DrainConfig, again func(b *inventory.Block
 	rests := func(b *inventory.Block) bool { return time.Since(b.Modified()).Abs() > backOffMost } // else a pass would send it in vain
 	open := func(b *inventory.Block) bool {
 		is := fates[maphash.String(seed, string(b.ID))]
-		return !is.named || is.restless && rests(b) || is.lost && again(b, is.late)
+		return !is.named || is.lost && (!is.restless || rests(b)) && again(b, is.late)
 	}
 	var silent error
 	look := func(it inventory.Item, err error) (goOn bool) {

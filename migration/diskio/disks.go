@@ -138,7 +138,12 @@ func (w *Watched) Readable(path string) error {
 // SilentError says that a disk does not answer, and so nothing was asked of it.
 type SilentError struct{ Dir string }
 
-func (e *SilentError) Error() string { return "disk " + e.Dir + " does not answer" }
+func (e *SilentError) Error() string { return "disk " + e.Dir + noAnswer }
+
+const noAnswer = " does not answer"
+
+// SaysSilent reports whether a reason in an account, which is all that is left of an error, was a SilentError.
+func SaysSilent(reason string) bool { return strings.HasSuffix(reason, noAnswer) }
 
 // IsSilent reports whether an error says that a disk does not answer.
 func IsSilent(err error) bool {
