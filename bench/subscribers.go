@@ -21,8 +21,10 @@ import (
 )
 
 const (
-	// fanOuts is how often a node announces that it leaves, in each row.
-	fanOuts = 30
+	// fanOuts is how often a node announces that it leaves, in each row, and takes that back. Each row has a node of its own: the
+	// coordinator bounds how often one node changes (coordinator/quotas.go), at 100 times in so short a time.
+	fanOuts     = 30
+	mostFanOuts = 45
 	// stalledOnes is how many subscribers read none of their events.
 	stalledOnes = 200
 	// stalledHistory is how many past events the stalled subscribers are sent first: more than their sockets take.
@@ -62,17 +64,14 @@ func measureSubscribers(ctx context.Context, b bench) (_ []figure, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	node, err := c.member(ctx, "announcer")
-	if err != nil {
-		return nil, err
-	}
-	if _, err := node.Register(ctx, &api.RegisterRequest{Node: "announcer", Incarnation: "one", PeerAddress: "127.0.0.1:1"}); err != nil {
-		return nil, err
-	}
 	var delays []delay
-	for _, q := range fanOutsAsked {
+	for i, q := range fanOutsAsked {
 		q.many = max(2, int(float64(q.many)*b.scale))
-		took, err := q.measure(ctx, c, node, max(2, int(fanOuts*b.scale)))
+		node, err := newAnnouncer(ctx, c, fmt.Sprintf("announcer-%d", i))
+		if err != nil {
+			return nil, err
+		}
+		took, err := q.measure(ctx, c, node, min(max(2, int(fanOuts*b.scale)), mostFanOuts))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", q, c.all[0].trouble(err))
 		}
@@ -80,6 +79,21 @@ func measureSubscribers(ctx context.Context, b bench) (_ []figure, err error) {
 		delays = append(delays, delay{q.String(), newSpread(took), map[string]time.Duration{"p50": q.target}})
 	}
 	return delayFigures("subscribers", delays, b.args), printDelays(b.stdout, "announcement to the last subscriber", delays)
+}
+
+// announcer is a node that announces again and again that it leaves.
+type announcer struct {
+	api.MembershipClient
+	name string
+}
+
+func newAnnouncer(ctx context.Context, c *coordinators, name string) (a announcer, err error) {
+	a.name = name
+	if a.MembershipClient, err = c.member(ctx, name); err != nil {
+		return a, err
+	}
+	_, err = a.Register(ctx, &api.RegisterRequest{Node: name, Incarnation: "one", PeerAddress: "127.0.0.1:1"})
+	return a, err
 }
 
 // audience is all subscribers of one row.
@@ -95,7 +109,7 @@ type audience struct {
 	last   time.Time  // when the latest subscriber had it
 }
 
-func (q fanOut) measure(ctx context.Context, c *coordinators, node api.MembershipClient, rounds int) (took []time.Duration, err error) {
+func (q fanOut) measure(ctx context.Context, c *coordinators, node announcer, rounds int) (took []time.Duration, err error) {
 	a := &audience{}
 	a.ctx, a.stop = context.WithCancelCause(ctx)
 	defer func() {
@@ -142,7 +156,7 @@ func (q fanOut) measure(ctx context.Context, c *coordinators, node api.Membershi
 
 // round announces that the node leaves and withdraws it, and returns how long the last subscriber waited for the
 // announcement.
-func (a *audience) round(node api.MembershipClient, incident string, many int64) (time.Duration, error) {
+func (a *audience) round(node announcer, incident string, many int64) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, 30*time.Second)
 	defer cancel()
 	for a.ready.Load() < many {
@@ -156,7 +170,7 @@ func (a *audience) round(node api.MembershipClient, incident string, many int64)
 	a.heard.Store(0)
 	began := time.Now()
 	n := &api.Notice{Incident: incident, Kind: "terminate", Source: "ec2", Stance: "drain", Remaining: durationpb.New(2 * time.Minute)}
-	if _, err := node.WorkerDecommission(ctx, &api.WorkerDecommissionRequest{Node: "announcer", Incarnation: "one", Notice: n}); err != nil {
+	if _, err := node.WorkerDecommission(ctx, &api.WorkerDecommissionRequest{Node: node.name, Incarnation: "one", Notice: n}); err != nil {
 		return 0, err
 	}
 	for a.heard.Load() < many {
@@ -167,7 +181,7 @@ func (a *audience) round(node api.MembershipClient, incident string, many int64)
 	a.mu.Lock()
 	took := a.last.Sub(began)
 	a.mu.Unlock()
-	_, err := node.WithdrawDecommission(ctx, &api.WithdrawDecommissionRequest{Node: "announcer", Incarnation: "one", Incident: incident})
+	_, err := node.WithdrawDecommission(ctx, &api.WithdrawDecommissionRequest{Node: node.name, Incarnation: "one", Incident: incident})
 	return took, err
 }
 
@@ -235,15 +249,13 @@ func (a *audience) overHTTP(c *coordinators) error {
 	}
 }
 
-// stall opens subscriptions that read nothing, over sockets so small that the past events fill them.
-func stall(ctx context.Context, c *coordinators, node api.MembershipClient) (hangUp func(), err error) {
-	for i := range stalledHistory / 2 {
-		incident := fmt.Sprintf("past-%d", i)
-		n := &api.Notice{Incident: incident, Kind: "terminate", Source: "ec2", Stance: "drain", Reason: "one of many that nobody reads"}
-		if _, err := node.WorkerDecommission(ctx, &api.WorkerDecommissionRequest{Node: "announcer", Incarnation: "one", Notice: n}); err != nil {
-			return func() {}, err
-		}
-		if _, err := node.WithdrawDecommission(ctx, &api.WithdrawDecommissionRequest{Node: "announcer", Incarnation: "one", Incident: incident}); err != nil {
+// stall opens subscriptions that read nothing, over sockets so small that the past events fill them: of a node that an operator
+// deactivates again and again.
+func stall(ctx context.Context, c *coordinators, node announcer) (hangUp func(), err error) {
+	desk := c.operator()
+	for i := range stalledHistory {
+		r := &api.DeactivateRequest{Nodes: []string{node.name}, Reason: "one of many that nobody reads", Undo: i%2 > 0}
+		if _, err := desk.Deactivate(ctx, r); err != nil {
 			return func() {}, err
 		}
 	}
