@@ -32,7 +32,6 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetVersionTemplate(thisBuild().line())
 	group := func(title string, verbs ...*cobra.Command) {
 		root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
 		for _, v := range verbs {
@@ -139,9 +138,30 @@ func foldHelp(cmd *cobra.Command, width int) {
 	}
 }
 
+// foldFlags folds what help says of flags to a width. With cobra's templates package text/template would be in the binary, which calls
+// methods by names that only data has: the linker would keep every method of every type, 8 MB of them.
+func foldFlags(root *cobra.Command, width int) {
+	usual := root.UsageFunc()
+	root.SetUsageFunc(func(cmd *cobra.Command) error {
+		out, text := cmd.OutOrStderr(), &strings.Builder{}
+		cmd.SetOut(text)
+		err := usual(cmd)
+		cmd.SetOut(out)
+		said := text.String()
+		for _, flags := range []*pflag.FlagSet{cmd.LocalFlags(), cmd.InheritedFlags()} {
+			said = strings.Replace(said, strings.TrimRight(flags.FlagUsages(), " \n"), strings.TrimRight(flags.FlagUsagesWrapped(width), " \n"), 1)
+		}
+		_, wrote := io.WriteString(out, said)
+		return errors.Join(err, wrote)
+	})
+}
+
 // run is the program: it returns the exit code and leaves the exiting to main.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := rootCommand()
+	if len(args) == 1 && (args[0] == "--version" || args[0] == "-v") { // cobra has other words for it, and a template for ours: see foldFlags
+		args = []string{"version"}
+	}
 	root.SetArgs(append([]string{}, args...)) // never nil: cobra reads os.Args instead of a nil list
 	out := &kept{Writer: stdout}
 	if root.SetOut(stdout); !show.IsTerminal(stdout) {
@@ -152,7 +172,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	strict(root) // after SetOut: the completion verb writes to the output that is set when it is made
 	width := min(show.WidthOf(stdout), show.Width)
 	foldHelp(root, width)
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", width)))
+	foldFlags(root, width)
 	started := false
 	onStart(root, func() { started = true })
 
