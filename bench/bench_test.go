@@ -226,3 +226,23 @@ func TestChosenContenders(t *testing.T) {
 		t.Errorf("got %v, want the names that there are", err)
 	}
 }
+
+func TestTableOfValueFits(t *testing.T) {
+	rows := ofRounds([]valueRow{
+		{Fleet: "30 s, 3 pools, half of the second", Who: "lifeboat, coordinator dead", Nodes: 199, OfPossible: 0.93, OfAll: 0.9, Bytes: 0.6, SentAgain: 0.06, WorstInflow: 9},
+		{Fleet: "30 s, 3 pools, half of the second", Who: "lifeboat, coordinator dead", Nodes: 199, OfPossible: 0.95, OfAll: 0.9, Bytes: 0.6, SentAgain: 0.06, WorstInflow: 8},
+		{Fleet: "30 s, 3 pools, half of the second", Who: "oldest first, as Spark", Nodes: 199, OfPossible: 0.47, WorstInflow: 20},
+	})
+	var b bytes.Buffer
+	if err := printValue(&b, rows, 2); err != nil {
+		t.Fatal(err)
+	}
+	checkWidth(t, b.String())
+	want := "\n30 s, 3 pools, half of the second\n  lifeboat, coordinator dead     199     94.0   90.0   60.0    6.0!       9!\n  oldest first, as Spark"
+	if !strings.Contains(b.String(), want) {
+		t.Errorf("no %q in:\n%s", want, b.String())
+	}
+	if f := valueFigures(rows, "x"); len(f) != 3 || f[0].Value != 94 || f[0].Ratio == nil || *f[0].Ratio != 2 {
+		t.Errorf("got %+v, want 94 %% of what can be, twice as much as by oldest first", f)
+	}
+}

@@ -87,16 +87,15 @@ func (r valueRow) ours() bool { return strings.HasPrefix(r.Who, "lifeboat") }
 func printValue(w io.Writer, rows []valueRow, rounds int) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nvalue saved by a fleet of 400 nodes, simulated; medians of %d; ! over the target\n", rounds)
-	const line = "%-34s %-26s %5s %8s %6s %6s %7s %8s\n"
-	fmt.Fprintf(&b, line, "", "", "leave", "of what", "of all", "of", "sent", "streams")
-	fmt.Fprintf(&b, line, "", "", "", "can be %", "%", "bytes", "again %", "into one")
+	const line = "%-30s %5s %8s %6s %6s %7s %8s\n"
+	fmt.Fprintf(&b, line, "", "leave", "of what", "of all", "of", "sent", "streams")
+	fmt.Fprintf(&b, line, "", "", "can be %", "%", "bytes", "again %", "into one")
 	fleet := ""
 	for _, r := range rows {
-		name := r.Fleet
-		if name == fleet {
-			name = ""
+		if r.Fleet != fleet {
+			fleet = r.Fleet
+			b.WriteString(fleet + "\n")
 		}
-		fleet = r.Fleet
 		mark := func(text string, bad bool) string {
 			if bad && r.ours() {
 				return text + "!"
@@ -104,7 +103,7 @@ func printValue(w io.Writer, rows []valueRow, rounds int) error {
 			return text
 		}
 		percent := func(share float64) string { return fmt.Sprintf("%.1f", 100*share) }
-		fmt.Fprintf(&b, line, name, r.Who, fmt.Sprint(r.Nodes), mark(percent(r.OfPossible), r.OfPossible < leastValue), percent(r.OfAll),
+		fmt.Fprintf(&b, line, "  "+r.Who, fmt.Sprint(r.Nodes), mark(percent(r.OfPossible), r.OfPossible < leastValue), percent(r.OfAll),
 			percent(r.Bytes), mark(percent(r.SentAgain), r.SentAgain > mostAgain), mark(fmt.Sprint(r.WorstInflow), r.WorstInflow > mostStreams))
 	}
 	_, err := io.WriteString(w, b.String())
