@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"os"
 	"path/filepath"
@@ -102,5 +103,31 @@ func TestWriteIndex(t *testing.T) {
 	}
 	if got, err := os.ReadFile(index); err != nil || string(got) != "1 one\n0 sub/none\n2 sub/two\n" {
 		t.Errorf("got %q and error %v", got, err)
+	}
+}
+
+// Blocks that became files are there by name, and byte for byte.
+func TestNamed(t *testing.T) {
+	from := source{files: corpus.Corpus{Files: []corpus.File{{Name: "x/one", SHA256: sha256.Sum256([]byte("one"))}, {Name: "two", SHA256: sha256.Sum256([]byte("two"))}}}}
+	for _, c := range []struct {
+		what  string
+		ok    bool
+		files map[string]string
+	}{
+		{"all", true, map[string]string{"x/one": "one", "two": "two"}},
+		{"one is missing", false, map[string]string{"two": "two"}},
+		{"other bytes", false, map[string]string{"x/one": "One", "two": "two"}},
+		{"a stranger", false, map[string]string{"x/one": "one", "two": "two", "three": "3"}},
+	} {
+		f := &fleet{dir: t.TempDir()}
+		for name, content := range c.files {
+			p := filepath.Join(f.dir, "store", name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(content), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.named(from); (err == nil) != c.ok {
+			t.Errorf("%s: got error %v", c.what, err)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
@@ -102,6 +103,9 @@ func (f *fleet) leave(ctx context.Context, from source) (out outcome, err error)
 		out.unpacking = &u
 	}
 	out.rss = [2]int64{g.now(f.source.cmd.Process.Pid).rss, g.now(f.sink.cmd.Process.Pid).rss}
+	if _, err := f.source.stop(); err != nil { // it has its own copies still, and the sink would fetch from it what the sink itself lacks
+		return out, err
+	}
 	return out, f.check(ctx, from)
 }
 
@@ -231,10 +235,12 @@ func (f *fleet) settings(name, conf string) error {
 	return os.WriteFile(filepath.Join(f.dir, name, "lifeboat.yaml"), []byte(conf), 0o600)
 }
 
-// check reads a few blocks back from the sink: a receipt is worth nothing if the bytes are not there.
+// check reads a few blocks back from the sink, by chance: a receipt is worth nothing if the bytes are not there. The source must have
+// ended.
 func (f *fleet) check(ctx context.Context, from source) error {
 	all := from.files.Files
-	for _, file := range all[:min(len(all), 3)] {
+	for range 3 {
+		file := all[rand.IntN(len(all))]
 		sum := sha256.New()
 		if _, err := commandTo(ctx, sum, f.binary, "get", string(file.ID(storeName)), "--socket", f.socket("sink")); err != nil {
 			return f.sink.trouble(err)

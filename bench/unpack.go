@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -134,27 +135,35 @@ func anyWaits(ctx context.Context, client *http.Client) (bool, error) {
 	return !strings.HasPrefix(rest, "0\n"), nil
 }
 
-// named checks that the sink's store has each file under its name and with its size.
+// named checks that the sink's store has each file under its name and with its bytes. (The reader above may have got them from the source.)
 func (f *fleet) named(from source) error {
-	left := map[string]int64{}
+	left := map[string][sha256.Size]byte{}
 	for _, file := range from.files.Files {
-		left[file.Name] = file.Bytes
+		left[file.Name] = file.SHA256
 	}
 	store := filepath.Join(f.dir, "store")
 	err := filepath.WalkDir(store, func(p string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
-		info, err := e.Info()
+		name, err := filepath.Rel(store, p)
 		if err != nil {
 			return err
 		}
-		name, err := filepath.Rel(store, p)
-		if bytes, there := left[name]; err == nil && (!there || bytes != info.Size()) {
-			err = fmt.Errorf("%s has %d bytes, want %d", p, info.Size(), bytes)
+		file, err := os.Open(p)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		sum := sha256.New()
+		if _, err := io.Copy(sum, file); err != nil {
+			return err
+		}
+		if want, there := left[name]; !there || [sha256.Size]byte(sum.Sum(nil)) != want {
+			return fmt.Errorf("%s is none of the files, or has other bytes", p)
 		}
 		delete(left, name)
-		return err
+		return nil
 	})
 	if err == nil && len(left) > 0 {
 		err = fmt.Errorf("%d of %d files have no name in %s", len(left), len(from.files.Files), store)
