@@ -30,6 +30,7 @@ type trio struct {
 	agents    []*daemon
 	desk      api.OperatorClient
 	decisions int
+	ordered   time.Time // the deadline that the first decision set
 }
 
 // measureFailover measures for how long nothing can be decided when the leader dies, and when it hands over.
@@ -134,10 +135,14 @@ func (v *trio) decide(ctx context.Context) (time.Duration, error) {
 	defer cancel()
 	v.decisions++
 	began := time.Now()
-	_, err := v.desk.Decommission(ctx, &api.DecommissionRequest{
+	r, err := v.desk.Decommission(ctx, &api.DecommissionRequest{
 		Nodes: []string{"decided-about"}, Timeout: durationpb.New(24*time.Hour + time.Duration(v.decisions)*time.Second),
 	})
-	return time.Since(began), err
+	took := time.Since(began)
+	if err == nil && v.decisions == 1 {
+		v.ordered = r.GetNodes()[0].GetDeadline().AsTime()
+	}
+	return took, err
 }
 
 // killed returns the time from the leader's death to the next decision.
@@ -185,7 +190,8 @@ func (v *trio) stopped(ctx context.Context, leader *coordinator) (longest time.D
 	return longest, v.start(ctx, leader)
 }
 
-// check makes sure that no decision was lost: the last one is in force, and no node is LOST.
+// check makes sure that no decision was lost: the last one is in force, which moved the deadline a second for each decision since the first,
+// and no node is LOST.
 func (v *trio) check(ctx context.Context) error {
 	n, err := v.desk.GetNode(ctx, &api.GetNodeRequest{Node: "decided-about"})
 	if err != nil {
@@ -195,8 +201,9 @@ func (v *trio) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if lost := s.GetNodes()["LOST"]; n.GetState() != "DECOMMISSIONING" || lost != 0 {
-		return fmt.Errorf("after %d decisions the node is %s, and %d are lost", v.decisions, n.GetState(), lost)
+	moved := n.GetDeadline().AsTime().Sub(v.ordered).Round(time.Second)
+	if lost := s.GetNodes()["LOST"]; n.GetState() != "DECOMMISSIONING" || moved != time.Duration(v.decisions-1)*time.Second || lost != 0 {
+		return fmt.Errorf("after %d decisions the node is %s, its deadline has moved by %s, and %d are lost", v.decisions, n.GetState(), moved, lost)
 	}
 	return nil
 }
