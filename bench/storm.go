@@ -279,6 +279,9 @@ func (s *storm) tables(ctx context.Context, _ bench) error {
 				return err
 			}
 			defer answer.Body.Close()
+			if answer.StatusCode != http.StatusOK {
+				return errors.New(answer.Status)
+			}
 			_, err = io.Copy(io.Discard, answer.Body)
 			return err
 		}
@@ -332,10 +335,11 @@ func (s *storm) look(ctx context.Context, b bench) error {
 							if err == nil && r.GetState() != "held" {
 								err = fmt.Errorf("a block that is held is said to be %s", r.GetState())
 							}
-							s.refused(err)
-							mu.Lock()
-							own = append(own, time.Since(began))
-							mu.Unlock()
+							if s.refused(err); err == nil {
+								mu.Lock()
+								own = append(own, time.Since(began))
+								mu.Unlock()
+							}
 							select {
 							case <-tick.C:
 							case <-ctx.Done():
