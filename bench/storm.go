@@ -315,8 +315,9 @@ func (s *storm) look(ctx context.Context, b bench) error {
 	var mu sync.Mutex
 	var took []time.Duration
 	err := s.acks("blocks being looked for", func() error {
-		ctx, cancel := context.WithTimeout(ctx, stormLasts)
+		ctx, cancel := context.WithCancel(ctx) // with a deadline, calls that are under way at the end would count as refused
 		defer cancel()
+		defer time.AfterFunc(stormLasts, cancel).Stop()
 		var askers sync.WaitGroup
 		for n := range stormAskers {
 			desk := s.of.operator()
