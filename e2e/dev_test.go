@@ -9,6 +9,7 @@ import (
 
 // The README's first command, as a program runs it.
 func TestDevTellsHowItWent(t *testing.T) {
+	story(t)
 	for name, c := range map[string]struct {
 		args  []string
 		exit  int
