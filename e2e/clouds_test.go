@@ -35,7 +35,7 @@ func TestGooglePreempts(t *testing.T) {
 	cloud.Preempt()
 	m := a.gone("preempt", "gce")
 	f.comes("30 s after it was seen", m.Incident.Deadline, preempted, 30*time.Second)
-	b.onSocket().serves(t, a.blocks)
+	b.onSocket().alone().serves(t, a.blocks)
 }
 
 // Azure tells every machine of a scale set the events of all. The node leaves for its own event, approves the event when
@@ -67,7 +67,7 @@ func TestAzureSchedules(t *testing.T) {
 		}
 		return nil
 	})
-	b.onSocket().serves(t, a.blocks)
+	b.onSocket().alone().serves(t, a.blocks)
 }
 
 // A rehearsal goes the whole way and then undoes itself. No rehearsal begins while a cloud has given a real notice.
@@ -101,7 +101,7 @@ func TestRehearsal(t *testing.T) {
 	cloud.Interrupt("terminate", time.Now().Add(2*time.Minute))
 	a.gone("terminate", "ec2")
 	a.verb("simulate", "terminate").exits(1).tells("ec2 says terminate", "no time to rehearse")
-	b.onSocket().serves(t, a.blocks)
+	b.onSocket().alone().serves(t, a.blocks)
 }
 
 // The doctor names what keeps a node from hearing of its end, and what to do.

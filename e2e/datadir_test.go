@@ -80,7 +80,7 @@ func TestDataDirThatHangsDelaysNobody(t *testing.T) {
 				t.Errorf("the node was done after %s, its deadline was %s", took, drainLead)
 			}
 			a.allMoved(a.manifest())
-			b.onSocket().serves(t, a.blocks)
+			b.onSocket().alone().serves(t, a.blocks)
 			if strings.Contains(a.logged(), "no peer took the manifest") {
 				t.Error("no peer has a copy of the account")
 			}
@@ -121,7 +121,7 @@ func TestKilledWhileDataDirHangs(t *testing.T) {
 	a.drained()
 	f.until(a.is("DECOMMISSIONED"))
 	a.allMoved(a.manifest())
-	b.onSocket().serves(t, a.blocks)
+	b.onSocket().alone().serves(t, a.blocks)
 	if held := f.held(); len(held) != 300 {
 		t.Errorf("peers hold %d blocks, want 300", len(held))
 	}
@@ -145,6 +145,7 @@ func TestPeerWhoseDataDirHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.until(b.disk(b.data(), "HEALTHY"))
+	a.kill()
 	c.onSocket().serves(t, a.blocks)
 	b.onSocket().serves(t, a.blocks)
 }

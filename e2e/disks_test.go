@@ -149,7 +149,7 @@ func TestFrozenDiskDelaysNobody(t *testing.T) {
 	if len(lost) != 1 || !strings.Contains(lost[0], frozen) || !strings.Contains(lost[0], "does not answer") {
 		t.Errorf("got %q lost, want what lies in %s", lost, frozen)
 	}
-	b.onSocket().serves(t, a.blocks)
+	b.onSocket().alone().serves(t, a.blocks)
 
 	if err := disk.thaw(); err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestDrainWaitsForADiskThatHangs(t *testing.T) {
 	}
 	f.until(a.is("DECOMMISSIONED"))
 	a.allMoved(a.manifest())
-	b.onSocket().serves(t, a.blocks)
+	b.onSocket().alone().serves(t, a.blocks)
 }
 
 // An operator has one disk emptied while its node stays. The disk stays closed over a restart of the agent.

@@ -32,7 +32,7 @@ func TestStoppingIsNotLeaving(t *testing.T) {
 	}
 	f.until(a.is("DECOMMISSIONED"))
 	a.allMoved(a.manifest())
-	b.onSocket().serves(t, few(a.blocks, 6))
+	b.onSocket().alone().serves(t, few(a.blocks, 6))
 	f.coordinator.stop()
 	f.coordinator.start()
 	f.until(a.is("DECOMMISSIONED"))

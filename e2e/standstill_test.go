@@ -17,6 +17,7 @@ func TestPeerThatStandsStill(t *testing.T) {
 	b.kill()
 	b.start()
 	f.until(b.is("ACTIVE"))
+	a.kill()
 	c.onSocket().serves(t, a.blocks)
 }
 

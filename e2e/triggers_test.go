@@ -77,7 +77,7 @@ func TestTriggers(t *testing.T) {
 	f.until(power.is("ACTIVE"))
 
 	for _, n := range []*node{spot, self, script, power} {
-		peer.onSocket().serves(t, n.blocks)
+		peer.onSocket().alone().serves(t, n.blocks)
 	}
 }
 

@@ -111,6 +111,7 @@ func TestClocksFarOff(t *testing.T) {
 		n.drained()
 		f.until(n.is("DECOMMISSIONED"))
 		n.allMoved()
+		n.kill()
 		n.readBack()
 		leader.start()
 		f.until(func() error { return f.follows(leader) })

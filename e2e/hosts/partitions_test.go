@@ -27,12 +27,13 @@ func (f *town) left(a *node, deadline moment) {
 	}
 	f.until(a.is("DECOMMISSIONED"))
 	f.sameInstant("the manifest of "+a.host, a.allMoved().Incident.Deadline, deadline)
-	a.readBack()
 	f.nobodyLost()
 	events := f.events()
 	if n := count(events, "NodeDecommissioned", a.host); n != 1 {
 		f.t.Errorf("%s: got %d ends of the decommission, want 1", a.host, n)
 	}
+	a.kill() // a booted host stays: its blocks may be read from itself
+	a.readBack()
 }
 
 // The leader is cut from the other coordinators only, while agents and operators reach all of them; or from everybody. The
