@@ -1,7 +1,9 @@
 package catalog
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,9 +24,11 @@ import (
 // only the catalog has are lost with it. Blocks in place are from then on their store's own, as if its engine had written
 // them.
 
-// bucketSalvage has the directories whose segments a catalog that was made anew has not read yet. A disk that is away is
-// read when it is back.
+// bucketSalvage has the directories that a catalog which was made anew has not read yet: as allSegments, or as the numbers of those that
+// their disk did not give. A disk that is away is read when it is back.
 var bucketSalvage = []byte("salvage")
+
+var allSegments = []byte{1}
 
 // Ruin is why a catalog was made anew, and where the old one was put; "": there was no file to put aside.
 type Ruin struct {
@@ -116,7 +120,7 @@ func createCatalog(dir string, dirs []string) (*Catalog, error) {
 	err = db.Update(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucket(bucketSalvage)
 		for _, d := range dirs {
-			err = cmp.Or(err, b.Put([]byte(d), []byte{1}))
+			err = cmp.Or(err, b.Put([]byte(d), allSegments))
 		}
 		return err
 	})
@@ -172,41 +176,62 @@ func (c *Catalog) verify() error {
 	return err
 }
 
-// IsSalvaged notes that a directory's segments have been read.
-func (c *Catalog) IsSalvaged(dir string) error {
-	return c.write(func(tx *bbolt.Tx) error { return tx.Bucket(bucketSalvage).Delete([]byte(dir)) })
+// IsSalvaged notes that a directory's segments have been read, except those that their disk did not give.
+func (c *Catalog) IsSalvaged(dir string, unread []uint32) error {
+	return c.write(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketSalvage)
+		if len(unread) == 0 {
+			return b.Delete([]byte(dir))
+		}
+		var numbers []byte
+		for _, no := range unread {
+			numbers = binary.BigEndian.AppendUint32(numbers, no)
+		}
+		return b.Put([]byte(dir), numbers)
+	})
 }
 
-// ToSalvage reports whether a directory's segments are yet to be read.
-func (c *Catalog) ToSalvage(dir string) (yes bool, err error) {
+// ToSalvage returns which of a directory's segments are yet to be read: all, or only some.
+func (c *Catalog) ToSalvage(dir string) (all bool, some []uint32, err error) {
 	err = c.view(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucketSalvage)
-		yes = b != nil && b.Get([]byte(dir)) != nil
-		return nil
-	})
-	return yes, err
-}
-
-// YetToSalvage reports whether any directory's segments are yet to be read.
-func (c *Catalog) YetToSalvage() (yes bool, err error) {
-	err = c.view(func(tx *bbolt.Tx) error {
-		if b := tx.Bucket(bucketSalvage); b != nil {
-			k, _ := b.Cursor().First()
-			yes = k != nil
+		if b == nil {
+			return nil
+		}
+		v := b.Get([]byte(dir))
+		if all = bytes.Equal(v, allSegments); !all {
+			for ; len(v) >= 4; v = v[4:] {
+				some = append(some, binary.BigEndian.Uint32(v))
+			}
 		}
 		return nil
 	})
+	return all, some, err
+}
+
+// YetToSalvage reports whether all of any directory's segments are yet to be read: their numbers are not known.
+func (c *Catalog) YetToSalvage() (yes bool, err error) {
+	err = c.view(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketSalvage)
+		if b == nil {
+			return nil
+		}
+		return b.ForEach(func(_, v []byte) error { yes = yes || bytes.Equal(v, allSegments); return nil })
+	})
 	return yes, err
 }
 
-// Salvaged records blocks that were found in segments. Of two with one id the newer one stays.
+// Salvaged records blocks that were found in segments. Of two with one id the newer one stays. A block that was found at the same place
+// before has been renewed since, or else its record is the same.
 func (c *Catalog) Salvaged(batch []Record) error {
 	return c.update(func(tx *bbolt.Tx, w *weights) error {
 		for _, r := range batch {
 			old, err := ParseRecord(tx.Bucket(bucketBlocks).Get([]byte(r.ID)))
-			if err == nil && old.newer(r) {
+			switch {
+			case err == nil && old.Segment == r.Segment && old.Offset == r.Offset:
+			case err == nil && old.newer(r):
 				err = w.free(tx, &r)
-			} else {
+			default:
 				err = w.put(tx, r)
 			}
 			if err != nil {

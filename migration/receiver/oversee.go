@@ -122,7 +122,11 @@ func (r *Receiver) sayRemade() {
 				"err", m.Ruin.Why, "aside", m.Ruin.Aside)
 			continue
 		}
-		r.cfg.Log.Warn("read segments for the new catalog", "dir", m.Dir, "blocks", m.Found.Blocks, "bytes", m.Found.Bytes, "broken", len(m.Broken)+m.Others)
+		r.cfg.Log.Warn("read segments for the new catalog", "dir", m.Dir, "blocks", m.Found.Blocks, "bytes", m.Found.Bytes, "broken", len(m.Broken)+m.Others, "unread", len(m.Unread))
+		for _, err := range m.Unread {
+			r.cfg.Log.Error("a segment cannot be read to its end: the blocks that lie behind are not known, and are looked for at the next start", "err", err)
+			r.fault(m.Dir, err)
+		}
 		for _, h := range m.Broken {
 			r.broke(h, wire.ErrCorrupt)
 		}

@@ -164,13 +164,13 @@ func (v *Vault) recover(d *vaultDir) error {
 	if err := v.distinct(d); err != nil {
 		return err
 	}
-	if unread, err := v.Catalog.ToSalvage(dir); err != nil {
+	if all, some, err := v.Catalog.ToSalvage(dir); err != nil {
 		return err
-	} else if unread {
-		if first, err := v.Catalog.ToSalvage(v.Dir); dir != v.Dir && (err != nil || first) { // of two segments of one number the first directory's counts
+	} else if all || len(some) > 0 {
+		if first, _, err := v.Catalog.ToSalvage(v.Dir); dir != v.Dir && (err != nil || first) { // of two segments of one number the first directory's counts
 			return cmp.Or(err, diskio.Away(fmt.Errorf("%s is read for the new catalog after %s", dir, v.Dir)))
 		}
-		if err := v.salvage(dir); err != nil {
+		if err := v.salvage(dir, all, some); err != nil {
 			return err
 		}
 	}

@@ -115,13 +115,14 @@ func (v *Vault) isRead(no uint32) bool {
 	return v.reading[no] > 0
 }
 
-// retire makes sure that nothing is appended to a segment any more. It reports false while a writer has it.
+// retire makes sure that nothing is appended to a segment any more. It reports false while a writer has it, and of a segment that may have
+// further blocks.
 func (v *Vault) retire(no uint32) bool {
 	v.mu.Lock()
 	s := v.writing[no]
 	if s == nil || s.users > 0 {
-		v.mu.Unlock()
-		return s == nil
+		defer v.mu.Unlock()
+		return s == nil && !v.unread[no]
 	}
 	d := v.placeOf(s.Dir)
 	d.free = slices.DeleteFunc(d.free, func(other *Segment) bool { return other == s })

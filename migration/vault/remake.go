@@ -3,8 +3,10 @@ package vault
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +24,8 @@ type Remade struct {
 	Found  inventory.Count
 	Broken []Held // no longer whole
 	Others int    // how many more are broken
+
+	Unread map[uint32]error // segments that the disk did not give to their ends
 }
 
 // mostNamed bounds the list of broken blocks.
@@ -53,37 +57,70 @@ func anySegments(dirs []string) bool {
 // must not come to mean other bytes.
 const numbersAside = 1 << 20
 
-// salvage reads a directory's segments into a catalog that was made anew.
-func (v *Vault) salvage(dir string) error {
-	entries, err := os.ReadDir(filepath.Join(dir, "segments"))
-	if err != nil {
-		return fmt.Errorf("the catalog was made anew and should learn what lies here (if nothing ever did: mkdir %s): %w", filepath.Join(dir, "segments"), err)
-	}
-	ends, err := v.Catalog.SegmentEnds()
+// salvage reads a directory's segments into a catalog that was made anew: all of them, or those that could not be read before. A segment
+// that cannot be read to its end serves what was found, and is read again at the next start. A directory of which nothing can be read is
+// away.
+func (v *Vault) salvage(dir string, all bool, some []uint32) error {
+	segments, err := v.toRead(dir, all, some)
 	if err != nil {
 		return err
 	}
-	report := Remade{Dir: dir}
-	for _, e := range entries {
-		no, ok := segmentNumber(e.Name())
-		if !ok {
-			continue
-		}
-		if end, taken := ends[no]; taken && end.At > 0 && cmp.Or(end.Dir, v.Dir) != dir {
-			return fmt.Errorf("segment %d lies here and in %s", no, cmp.Or(end.Dir, v.Dir))
-		}
+	report := Remade{Dir: dir, Unread: map[uint32]error{}}
+	for _, no := range segments {
 		if err := v.salvageSegment(dir, no, &report); err != nil {
 			return fmt.Errorf("read segment %d for the catalog: %w", no, err)
 		}
 	}
-	err = v.Catalog.IsSalvaged(dir)
-	if err != nil {
+	unread := slices.Sorted(maps.Keys(report.Unread))
+	if all && len(unread) > 0 && report.Found.Blocks == 0 {
+		return fmt.Errorf("read segments for the catalog: %w", report.Unread[unread[0]])
+	}
+	if err := v.Catalog.IsSalvaged(dir, unread); err != nil {
 		return err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	for _, no := range unread {
+		v.unread[no] = true
+	}
 	v.remade = append(v.remade, report)
 	return nil
+}
+
+// toRead returns the segments in a directory that are to be read. It notes where they lie before any block of them is known: a block
+// whose segment is not there counts as broken.
+func (v *Vault) toRead(dir string, all bool, some []uint32) (segments []uint32, err error) {
+	entries, err := os.ReadDir(filepath.Join(dir, "segments"))
+	if err != nil {
+		return nil, fmt.Errorf("the catalog was made anew and should learn what lies here (if nothing ever did: mkdir %s): %w", filepath.Join(dir, "segments"), err)
+	}
+	ends, err := v.Catalog.SegmentEnds()
+	if err != nil {
+		return nil, err
+	}
+	begun := map[uint32]catalog.End{}
+	for _, e := range entries {
+		no, ok := segmentNumber(e.Name())
+		if !ok || !all && !slices.Contains(some, no) {
+			continue
+		}
+		switch end := ends[no]; {
+		case end.At == 0:
+			begun[no] = v.endIn(dir, 0)
+		case cmp.Or(end.Dir, v.Dir) != dir:
+			return nil, fmt.Errorf("segment %d lies here and in %s", no, cmp.Or(end.Dir, v.Dir))
+		}
+		segments = append(segments, no)
+	}
+	if _, err := v.Catalog.Commit(nil, begun, nil); err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for no := range begun {
+		v.homes[no] = home{dir, true}
+	}
+	return segments, nil
 }
 
 // openFirst opens the directory that has the catalog. Where the catalog was made anew all of the directory's segments are read first, which
@@ -91,8 +128,8 @@ func (v *Vault) salvage(dir string) error {
 // directory is away until it has been read.
 func (v *Vault) openFirst() error {
 	d := v.dirs[0]
-	unread, err := v.Catalog.ToSalvage(d.path)
-	if err != nil || !unread {
+	all, some, err := v.Catalog.ToSalvage(d.path)
+	if err != nil || !all && len(some) == 0 {
 		return cmp.Or(err, v.open(d))
 	}
 	d.looking, d.away = true, diskio.Away(fmt.Errorf("%s is being read for the new catalog", d.path))
@@ -114,12 +151,16 @@ func segmentNumber(name string) (no uint32, ok bool) {
 
 func (v *Vault) salvageSegment(dir string, no uint32, report *Remade) error {
 	var batch []catalog.Record
+	var unkept error
 	flush := func() error {
-		err := v.Catalog.Salvaged(batch)
+		unkept = v.Catalog.Salvaged(batch)
 		batch = batch[:0]
-		return err
+		return unkept
 	}
 	whole := func(r catalog.Record) error {
+		if v.Catalog.Hole(no, r.Offset) > r.Offset {
+			return nil // it was found before, and has been removed since
+		}
 		report.Found = report.Found.Plus(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
 		if batch = append(batch, r); len(batch) < catalog.Batch {
 			return nil
@@ -134,13 +175,17 @@ func (v *Vault) salvageSegment(dir string, no uint32, report *Remade) error {
 		}
 	}
 	s, err := salvage(SegmentFile(dir, no), no, whole, broken)
-	if err = cmp.Or(err, flush()); err != nil {
+	if unkept == nil {
+		err = cmp.Or(flush(), err)
+	}
+	if unkept == nil && s != nil && diskio.IsFault(err) {
+		report.Unread[no], err = err, nil
+		s.end, s.gaps = s.size, nil // what was not read is neither cut off nor given back
+	}
+	if err != nil {
 		return err
 	}
-	end := catalog.End{At: s.end}
-	if dir != v.Dir {
-		end.Dir = dir
-	}
+	end := v.endIn(dir, s.end)
 	var spare []catalog.Record
 	for _, g := range s.gaps {
 		if g.At < end.At {

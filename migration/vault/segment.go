@@ -156,11 +156,14 @@ func (v *Vault) Keep(s *Segment, end int64) {
 func (v *Vault) EndOf(s *Segment, at int64) catalog.End {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	end := catalog.End{At: max(at, s.kept)}
-	if s.Dir != v.Dir {
-		end.Dir = s.Dir
+	return v.endIn(s.Dir, max(at, s.kept))
+}
+
+func (v *Vault) endIn(dir string, at int64) catalog.End {
+	if dir == v.Dir {
+		dir = ""
 	}
-	return end
+	return catalog.End{At: at, Dir: dir}
 }
 
 // Spoil has a segment take no more blocks. If its writer has given it back already, the last commit of it closes it.

@@ -40,7 +40,8 @@ type Vault struct {
 	homes map[uint32]home // of every segment
 	last  uint32          // highest segment number in use
 
-	remade []Remade // what TakeRemade has not returned yet
+	remade []Remade        // what TakeRemade has not returned yet
+	unread map[uint32]bool // segments that may have blocks which are not in the catalog: their disk does not give them
 
 	hung    map[string]<-chan struct{} // by directory: closed when a reclaim that hangs there comes back
 	writing map[uint32]*Segment        // segments that are open for appending
@@ -60,7 +61,7 @@ func Open(dir string, more ...string) (*Vault, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &Vault{Dir: filepath.Clean(dir), Catalog: c, Flush: fdatasync, homes: map[uint32]home{},
+	v := &Vault{Dir: filepath.Clean(dir), Catalog: c, Flush: fdatasync, homes: map[uint32]home{}, unread: map[uint32]bool{},
 		hung: map[string]<-chan struct{}{}, writing: map[uint32]*Segment{}, reading: map[uint32]int{}, moving: map[inventory.BlockID]int{}}
 	if ruined != nil {
 		v.remade = []Remade{{Ruin: ruined}}

@@ -61,8 +61,13 @@ func frames(id string, size int) ([]byte, catalog.Record) {
 // put lands a block in the vault's first directory.
 func put(t testing.TB, v *Vault, id string, size int) {
 	t.Helper()
+	putIn(t, v, v.Dir, id, size)
+}
+
+func putIn(t testing.TB, v *Vault, dir, id string, size int) {
+	t.Helper()
 	b, r := frames(id, size)
-	s, err := v.Acquire(v.Dir)
+	s, err := v.Acquire(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
