@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,6 +35,28 @@ func whereIs(t *testing.T, rd *reading.Reader, header http.Header, body io.Reade
 		all = append(all, is)
 	}
 	return w.Code, all
+}
+
+// A node does not say that it has what lies on a disk that is away or does not answer.
+func TestWhereFilesAreThatCannotBeRead(t *testing.T) {
+	n, disks := onDisks(t, "b", nil, "d0")
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))
+	wantKnown := func(files int) {
+		t.Helper()
+		if status, got := whereIs(t, n.Reader(), http.Header{}, strings.NewReader("cache/-/x\n")); status != http.StatusOK || len(got) != files {
+			t.Errorf("got %d, %v, want %d files", status, got, files)
+		}
+	}
+	wantKnown(1)
+	disks.Set(disks.Bad, n.More[0], true)
+	wantKnown(0)
+	disks.Set(disks.Bad, n.More[0], false)
+	wantKnown(1)
+	if err := os.Rename(n.More[0], n.More[0]+"-unmounted"); err != nil {
+		t.Fatal(err)
+	}
+	n.Reopen(t)
+	wantKnown(0)
 }
 
 // One question tells where many files are, of those that somebody is known to have and has.

@@ -87,7 +87,12 @@ func askedWhere(body io.Reader) (ids []inventory.BlockID, err error) {
 // so a file in a segment is not opened.
 func (rd *Reader) landed(id inventory.BlockID) (how string, here bool) {
 	for _, base := range id.OnRecord() {
-		if r, err := rd.Vault.Catalog.Get(base); err == nil && r.Segment != 0 && !r.Outdone(inventory.StoreOf(rd.Stores, id), rd.Node) {
+		r, err := rd.Vault.Catalog.Get(base)
+		if err != nil || r.Segment == 0 || r.Outdone(inventory.StoreOf(rd.Stores, id), rd.Node) {
+			continue
+		}
+		dir, err := rd.Vault.Home(r.Segment)
+		if err == nil && rd.Vault.Readable(dir) == nil {
 			for _, m := range r.Members {
 				here = here || m.Name == id.Name()
 			}
