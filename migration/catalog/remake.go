@@ -179,7 +179,10 @@ func (c *Catalog) verify() error {
 // IsSalvaged notes that a directory's segments have been read, except those that their disk did not give.
 func (c *Catalog) IsSalvaged(dir string, unread []uint32) error {
 	return c.write(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucketSalvage)
+		b, err := tx.CreateBucketIfNotExists(bucketSalvage)
+		if err != nil {
+			return err
+		}
 		if len(unread) == 0 {
 			return b.Delete([]byte(dir))
 		}

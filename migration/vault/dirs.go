@@ -182,6 +182,14 @@ func (v *Vault) recover(d *vaultDir) error {
 	if err = cmp.Or(err, v.distinct(d)); err != nil { // a second time, for list may just have made its subdirectory
 		return err
 	}
+	if v.strange(dir, entries, ends) {
+		if err := v.salvage(dir, true, nil); err != nil {
+			return err
+		}
+		if ends, err = v.Catalog.SegmentEnds(); err != nil {
+			return err
+		}
+	}
 	for _, e := range entries {
 		no, ok := segmentNumber(e.Name())
 		if !ok {
@@ -207,6 +215,27 @@ func (v *Vault) recover(d *vaultDir) error {
 		}
 	}
 	return durable.SyncDir(dir)
+}
+
+// strange reports whether the segments in a directory are of a time before the catalog: the catalog was made while the directory's disk was
+// not mounted, or the disk comes from another machine. What a crash leaves of the first segment in a directory looks the same.
+func (v *Vault) strange(dir string, entries []os.DirEntry, ends map[uint32]catalog.End) (is bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, end := range ends {
+		if end.Dir == dir {
+			return false
+		}
+	}
+	for _, e := range entries {
+		if no, ok := segmentNumber(e.Name()); ok {
+			if ends[no].At > 0 && !v.homes[no].seen {
+				return false // the directory had another path
+			}
+			is = dir != v.Dir
+		}
+	}
+	return is
 }
 
 // reservedBehind reports whether a file has disk space far behind its end.

@@ -108,7 +108,7 @@ func (v *Vault) toRead(dir string, all bool, some []uint32) (segments []uint32, 
 		case end.At == 0:
 			begun[no] = v.endIn(dir, 0)
 		case cmp.Or(end.Dir, v.Dir) != dir:
-			return nil, fmt.Errorf("segment %d lies here and in %s", no, cmp.Or(end.Dir, v.Dir))
+			return nil, fmt.Errorf("segment %d lies here and in %s: one of the two is another vault's, move that away", no, cmp.Or(end.Dir, v.Dir))
 		}
 		segments = append(segments, no)
 	}

@@ -54,3 +54,33 @@ func TestSegmentNumber(t *testing.T) {
 		}
 	}
 }
+
+// A directory whose disk is mounted only after a new catalog was made has segments that this catalog does not know. They are read, too.
+func TestSegmentsOfADirectoryThatTheCatalogNeverKnew(t *testing.T) {
+	disk, more := t.TempDir(), filepath.Join(t.TempDir(), "more")
+	before, err := Open(t.TempDir(), disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	putIn(t, before, disk, "cache/-/x", 1000)
+	v, err := Open(t.TempDir(), more)
+	if err := errors.Join(err, before.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := v.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.RemoveAll(more), os.Symlink(disk, more)); err != nil {
+			t.Fatal(err)
+		}
+		if v, err = Open(v.Dir, more); err != nil {
+			t.Fatal(err)
+		}
+		wantWhole(t, v, "cache/-/x", 1000)
+	}
+	if r := v.TakeRemade(); len(r) > 0 {
+		t.Errorf("told a second time %+v", r)
+	}
+	v.Close()
+}
