@@ -270,6 +270,21 @@ func stands(tx *bbolt.Tx, r Record) bool {
 	return bytes.Equal(tx.Bucket(bucketBlocks).Get([]byte(r.ID)), AppendRecord(nil, r))
 }
 
+// InForce returns the ids of those records that the catalog has. If its disk fails at the very end of a write, what was written is in force
+// although a power cut may take it back.
+func (c *Catalog) InForce(records []Change) (ids map[inventory.BlockID]bool) {
+	ids = map[inventory.BlockID]bool{}
+	_ = c.view(func(tx *bbolt.Tx) error {
+		for _, r := range records {
+			if stands(tx, *r.Record) {
+				ids[inventory.BlockID(r.ID)] = true
+			}
+		}
+		return nil
+	})
+	return ids
+}
+
 // Unchanged returns the records that are still as they were read. It waits for the current writer: a block that is claimed
 // for removal was then either renewed and stays, or is refused when it comes again.
 func (c *Catalog) Unchanged(batch []Record) (still []Record, err error) {

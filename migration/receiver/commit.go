@@ -142,7 +142,7 @@ func (c *committer) commit(batch []*landed, at *diskio.Work) {
 	intents := c.durable(batch, at)
 	c.acknowledge(batch)
 	for _, l := range batch {
-		if l.segment != nil && (l.fault != nil || l.already) {
+		if l.segment != nil && (l.fault != nil || l.already) && !l.stays {
 			l.segment.Void(l.Offset)
 		}
 	}
@@ -358,14 +358,18 @@ func (c *committer) record(batch []*landed) {
 		for _, r := range records[:written] {
 			known[inventory.BlockID(r.ID)] = true
 		}
+		inForce := c.vault.Catalog.InForce(records[written:])
 		for _, l := range all {
-			if !known[inventory.BlockID(l.ID)] {
-				l.fault = cmp.Or(l.fault, err)
+			if known[inventory.BlockID(l.ID)] {
+				continue
+			}
+			l.fault = cmp.Or(l.fault, err)
+			if l.stays = inForce[inventory.BlockID(l.ID)]; !l.stays {
 				l.withdraw()
 			}
 		}
-		held = slices.DeleteFunc(held, func(h vault.Held) bool { return !known[h.ID] })
-		if records = records[:written]; written == 0 {
+		held = slices.DeleteFunc(held, func(h vault.Held) bool { return !known[h.ID] && !inForce[h.ID] })
+		if records = records[:written]; len(known)+len(inForce) == 0 {
 			return
 		}
 	}

@@ -45,6 +45,7 @@ type landed struct {
 	outdone bool // the node's own store has a newer version, which has no record
 	awaits  bool // its first copy may be in the commit before this one, or may not be here at all
 	fresh   bool // compared's state had nothing under its id
+	stays   bool // its record is in force although it has a fault: the catalog's disk failed at the very end of the commit
 	told    atomic.Bool
 
 	transfer uint32

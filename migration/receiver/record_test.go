@@ -1,13 +1,18 @@
 package receiver
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
+	"reflect"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lifeboat/lifeboat/disks/smalldisk"
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -63,6 +68,54 @@ func TestFaultOfTheCatalogIsTold(t *testing.T) {
 	if f.Faults[filepath.Join(small, "vault")] == nil {
 		t.Errorf("told of %v, want of the catalog's disk", f.Faults)
 	}
+}
+
+// failMeta has each write of the catalog's meta page fail once the page is written, as when its sync fails, until heal.
+func failMeta(c *catalog.Catalog) (heal func()) {
+	write := reflect.ValueOf(c.DB()).Elem().FieldByName("ops").FieldByName("writeAt").Addr().UnsafePointer()
+	at := (*func([]byte, int64) (int, error))(write)
+	was := *at
+	*at = func(b []byte, off int64) (int, error) {
+		n, err := was(b, off)
+		if off < 2*int64(os.Getpagesize()) {
+			err = syscall.EIO
+		}
+		return n, err
+	}
+	return func() { *at = was }
+}
+
+// If the catalog's disk fails at the very end of a commit, the records are in force and may yet be gone after a power cut. The blocks get no
+// receipts, and stay: the records of what was here before are replaced.
+func TestCommitThatFailsAtItsEndKeepsTheBlocks(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	version := func(v int64) (frames [][]byte, want map[string][]byte) {
+		want = map[string][]byte{"other/-/small": contentOf(fmt.Sprint("s", v), 1000), "cache/-/large": contentOf(fmt.Sprint("l", v), 2*PackedBytes)}
+		for id, content := range want {
+			o := wire.Opening{ID: id, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, ModTime: v * 1e9, Members: []wire.MemberSize{{Name: inventory.BlockID(id).Name(), Bytes: int64(len(content))}}}
+			frames = append(frames, openingFrames(uint32(len(frames)+1), o, content))
+		}
+		return frames, want
+	}
+	older, _ := version(1)
+	wantDurable(t, landAll(t, n, older...))
+	newer, want := version(2)
+	heal := failMeta(n.Vault.Catalog)
+	for _, v := range landAll(t, n, newer...) {
+		if v.Code == wire.VerdictDurable {
+			t.Errorf("transfer %d has a receipt", v.Transfer)
+		}
+	}
+	heal()
+	for range 2 {
+		for id, content := range want {
+			if got := n.Content(t, id); !bytes.Equal(got, content) {
+				t.Errorf("%s: %d other bytes", id, len(got))
+			}
+		}
+		n.Reopen(t)
+	}
+	wantDurable(t, landAll(t, n, newer...))
 }
 
 // While one disk of a store does not answer, nothing lands in the store's places: the room of its other disks does not
