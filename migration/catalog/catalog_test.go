@@ -76,6 +76,34 @@ func TestWhatCameBetweenTheLookAndTheCommitIsReplaced(t *testing.T) {
 	}
 }
 
+// Of two blocks of one id that segments have, the newer version stays, or if they were born on different nodes the one that landed last:
+// the other had been removed before, or lies on a disk that comes from another machine.
+func TestOneOfTwoSalvagedBlocksStays(t *testing.T) {
+	now := time.Now()
+	block := func(segment uint32, origin string, modified int64, landed time.Time) Record {
+		o := wire.Opening{ID: "cache/-/x", Origin: origin, ModTime: modified, Members: []wire.MemberSize{{Name: "x", Bytes: 10}}}
+		return Record{Opening: o, Sum: wire.Sum{byte(segment)}, Landed: landed, Segment: segment, Length: 100}
+	}
+	for name, two := range map[string][]Record{
+		"of one node":       {block(1, "a", 2, now), block(2, "a", 1, now.Add(time.Hour))},
+		"of different ones": {block(1, "a", 1, now.Add(time.Hour)), block(2, "b", 2, now)},
+	} {
+		for range 2 {
+			c := opened(t)
+			if err := c.Salvaged(two); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := c.Get("cache/-/x"); err != nil || r.Segment != 1 {
+				t.Errorf("%s: got that of segment %d, %v", name, r.Segment, err)
+			}
+			if free, _, err := c.Free(2); err != nil || len(free) != 1 {
+				t.Errorf("%s: %v of the other are free, %v", name, free, err)
+			}
+			slices.Reverse(two)
+		}
+	}
+}
+
 // In whatever order ids are looked up, what is found is what is there.
 func TestLookupFindsWhatIsThere(t *testing.T) {
 	c := opened(t)

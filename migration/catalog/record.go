@@ -111,7 +111,12 @@ func (r *Record) Outdone(s *inventory.Store, node string) bool {
 	return err == nil && own.Tag() != r.Tag()
 }
 
+// newer reports which of two blocks of one id is to stay. Of two that were born on different nodes the last was let in, so the first was no
+// longer here by then; their times say nothing.
 func (r Record) newer(than Record) bool {
+	if r.Origin != than.Origin {
+		return r.Landed.After(than.Landed)
+	}
 	return r.ModTime > than.ModTime || r.ModTime == than.ModTime && r.Landed.After(than.Landed)
 }
 
