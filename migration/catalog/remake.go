@@ -24,8 +24,8 @@ import (
 // only the catalog has are lost with it. Blocks in place are from then on their store's own, as if its engine had written
 // them.
 
-// bucketSalvage has the directories that a catalog which was made anew has not read yet: as allSegments, or as the numbers of those that
-// their disk did not give. A disk that is away is read when it is back.
+// bucketSalvage has the directories whose segments are yet to be read into a catalog that was made anew: as allSegments, or as the numbers of
+// those that their disk did not give. A disk that is away is read when it is back.
 var bucketSalvage = []byte("salvage")
 
 var allSegments = []byte{1}
@@ -176,13 +176,21 @@ func (c *Catalog) verify() error {
 	return err
 }
 
-// IsSalvaged notes that a directory's segments have been read, except those that their disk did not give.
-func (c *Catalog) IsSalvaged(dir string, unread []uint32) error {
+// Salvage notes that all of a directory's segments are to be read.
+func (c *Catalog) Salvage(dir string) error {
 	return c.write(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucketIfNotExists(bucketSalvage)
 		if err != nil {
 			return err
 		}
+		return b.Put([]byte(dir), allSegments)
+	})
+}
+
+// IsSalvaged notes that a directory's segments have been read, except those that their disk did not give.
+func (c *Catalog) IsSalvaged(dir string, unread []uint32) error {
+	return c.write(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketSalvage)
 		if len(unread) == 0 {
 			return b.Delete([]byte(dir))
 		}

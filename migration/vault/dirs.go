@@ -183,6 +183,9 @@ func (v *Vault) recover(d *vaultDir) error {
 		return err
 	}
 	if v.strange(dir, entries, ends) {
+		if err := v.Catalog.Salvage(dir); err != nil {
+			return err
+		}
 		if err := v.salvage(dir, true, nil); err != nil {
 			return err
 		}

@@ -88,7 +88,7 @@ func (v *Vault) salvage(dir string, all bool, some []uint32) error {
 }
 
 // toRead returns the segments in a directory that are to be read. It notes where they lie before any block of them is known: a block
-// whose segment is not there counts as broken.
+// whose segment is not there counts as broken, and their numbers must not be given to others.
 func (v *Vault) toRead(dir string, all bool, some []uint32) (segments []uint32, err error) {
 	entries, err := os.ReadDir(filepath.Join(dir, "segments"))
 	if err != nil {
@@ -104,23 +104,28 @@ func (v *Vault) toRead(dir string, all bool, some []uint32) (segments []uint32, 
 		if !ok || !all && !slices.Contains(some, no) {
 			continue
 		}
-		switch end := ends[no]; {
-		case end.At == 0:
+		if at := v.settle(no, dir, ends[no]); at != dir {
+			return nil, fmt.Errorf("segment %d lies here and in %s: one of the two is another vault's, move that away", no, at)
+		}
+		if ends[no].At == 0 {
 			begun[no] = v.endIn(dir, 0)
-		case cmp.Or(end.Dir, v.Dir) != dir:
-			return nil, fmt.Errorf("segment %d lies here and in %s: one of the two is another vault's, move that away", no, cmp.Or(end.Dir, v.Dir))
 		}
 		segments = append(segments, no)
 	}
-	if _, err := v.Catalog.Commit(nil, begun, nil); err != nil {
-		return nil, err
-	}
+	_, err = v.Catalog.Commit(nil, begun, nil)
+	return segments, err
+}
+
+// settle notes that a segment lies in a directory, and returns the directory that it lies in: another one may have a segment of that number.
+func (v *Vault) settle(no uint32, dir string, end catalog.End) (at string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for no := range begun {
-		v.homes[no] = home{dir, true}
+	v.last = max(v.last, no)
+	if is := v.homes[no]; is.dir != dir && (is.seen || end.At > 0) {
+		return cmp.Or(is.dir, v.Dir)
 	}
-	return segments, nil
+	v.homes[no] = home{dir, true}
+	return dir
 }
 
 // openFirst opens the directory that has the catalog. Where the catalog was made anew all of the directory's segments are read first, which
