@@ -60,6 +60,7 @@ func TestPageInABrowser(t *testing.T) {
 	if text := b.says(`document.querySelector("article").innerText`); !strings.Contains(text, evil) || b.says("document.title") != "Lifeboat" || b.says(`document.querySelectorAll("img").length`) != "0" {
 		t.Errorf("what an operator said became markup: %s", text)
 	}
+	b.until(`/deadline=[-0-9]+T[0-9:]+Z/.test(document.querySelector("#events").innerText)`)
 	b.says(`document.querySelector("#states li[data-state=DECOMMISSIONING] button").click(); ""`)
 	b.until(`document.querySelector("#nodes-count").textContent === "1 of 2"`)
 	b.until(`document.querySelector("#leaving-part").hidden`)

@@ -192,7 +192,7 @@ function drawEvents() {
     const li = make("li");
     const t = make("time", span((clock() - Date.parse(e.time)) / 1000) + " ago", "quiet");
     t.dateTime = e.time;
-    const said = Object.entries(e.data || {}).map(([k, v]) => `${k}=${v}`).join("  ");
+    const said = Object.entries(e.data || {}).map(([k, v]) => `${k}=${v}`.replace(/\.\d+Z$/, "Z")).join("  "); // deadlines to the second
     li.append(t, make("span", [e.type, e.node].filter(Boolean).join("  "), /Lost|Broken|Refused|Excluded/.test(e.type) || e.data && Number(e.data.lost) > 0 && !e.data.rehearsal ? "loud-ink" : ""), make("span", said, "quiet"));
     return li;
   }));
