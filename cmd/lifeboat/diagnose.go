@@ -13,6 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
+	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
@@ -233,6 +234,8 @@ func (x *examination) diagnoseFleet(add adder) {
 		switch {
 		case d.GetUnwell():
 			add("disk "+d.GetPath(), stateBad, "see to the disk; its blocks cannot leave faster than it gives them back", "%s: %s", d.GetHealth(), cmp.Or(d.GetWhy(), "no reason known"))
+		case d.GetHealth() == disks.HighUsage.String():
+			add("disk "+d.GetPath(), stateWarn, "make room there, or lower receive.reserve_bytes: until then no peer's block lands on it", "%s: %s", d.GetHealth(), d.GetWhy())
 		case d.GetWhy() != "":
 			add("disk "+d.GetPath(), stateWarn, "lifeboat disks"+x.again()+" shows how it goes on", "%s: %s", d.GetHealth(), d.GetWhy())
 		}
@@ -306,6 +309,8 @@ func (x *examination) diagnoseRoom(add adder) {
 		add("peers", stateBad, noPeers, "none: blocks would have nowhere to go")
 	case room.takes(here, files) && x.foreign():
 		add("peers", stateWarn, "first see to the coordinator", "%s, as last heard of: they may not let this node in either", found)
+	case !rescued && room.files == 0 && len(s.GetPeers()) > advised && len(x.plainFiles()) > 0: // their index may have yet to be made
+		add("peers", stateWarn, moreRoom, "%s, and none for plain files", found)
 	case room.takes(here, files) && len(s.GetPeers()) > advised:
 		add("peers", stateOK, "", "%s", found)
 	case advised > 0 && room.plus(last).takes(here, files):

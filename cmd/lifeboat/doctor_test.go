@@ -102,6 +102,10 @@ func TestDiagnosis(t *testing.T) {
 			x.agent.Index, x.agent.Status = &api.Index{Blocks: 7, Bytes: 1200 << 20}, &api.Status{Stores: []*api.StoreInfo{{Name: "cache", Layout: "files"}, {Name: "spark", Layout: "spark"}}}
 			x.agent.Peers[0] = &api.Peer{Node: "host-b", RoomBytes: 50 << 30, VaultRoomBytes: new(int64(300 << 20)), Places: []string{"spark"}}
 		}, "peers", stateBad, "1 peer with room for 50.0 GiB (vault: 300 MiB), and 1.2 GiB at least are here that can only go to a vault: the rest would be lost"},
+		{"peers whose vaults are full, before files are counted", func(x *examination) {
+			x.agent.Status = &api.Status{Stores: []*api.StoreInfo{{Name: "cache", Layout: "files"}}}
+			x.agent.Peers[0].VaultRoomBytes = new(int64(0))
+		}, "peers", stateWarn, "1 peer with room for 1.0 GiB (vault: 0 B), and none for plain files"},
 		{"peers with a place for what is here", func(x *examination) {
 			x.agent.Index, x.agent.Status = &api.Index{Blocks: 7, Bytes: 1200 << 20}, &api.Status{Stores: []*api.StoreInfo{{Name: "cache", Layout: "files"}}}
 			x.agent.Peers[0] = &api.Peer{Node: "host-b", RoomBytes: 50 << 30, VaultRoomBytes: new(int64(300 << 20)), Places: []string{"cache"}}
@@ -162,7 +166,7 @@ func TestDiagnosis(t *testing.T) {
 		}, "disk /mnt/d0", stateBad, "READ_ONLY: mounted read-only"},
 		{"a full disk", func(x *examination) {
 			x.agent.Status = &api.Status{Disks: []*api.Disk{{Path: "/mnt/d0", Health: "HIGH_USAGE", Why: "full: has 3 GiB"}}}
-		}, "disk /mnt/d0", stateWarn, "HIGH_USAGE"},
+		}, "disk /mnt/d0", stateWarn, "no peer's block lands on it"},
 		{"no time server", func(x *examination) { x.host.ClockSynced = false }, "clock", stateWarn, "chrony"},
 		{"logind is impatient", func(x *examination) { x.host.MaxDelay = 5 * time.Second }, "logind", stateWarn, "InhibitDelayMaxSec"},
 		{"no logind", func(x *examination) { x.host.LoginErr = errors.New("no bus") }, "logind", stateBad, "no bus"},
