@@ -134,7 +134,7 @@ func appsEndCommand() *cobra.Command {
 	var r api.EndAppsRequest
 	cmd := &cobra.Command{
 		Use:   "end APP...",
-		Short: "Say that applications are over: what landed of them goes, and no drain carries their blocks",
+		Short: "Say that applications are over: what landed goes, and no drain carries their blocks",
 		Long: `Says that applications are over. Within seconds every node removes what landed there of theirs, which cannot be taken back, and
 drains leave their blocks behind, so that those of others have the time. The applications' own files, where they wrote them, stay
 as they are, and so does what lies in the last resort. A node whose workloads still run one keeps it.
@@ -182,7 +182,8 @@ said later. The first word decides whose certificate speaks for it from then on.
 (lifeboat tls issue --dir DIR --app NAME) by POST to the coordinator: /apps/APP/beat?lease=5m and /apps/APP/over.`,
 		Example: `  lifeboat apps beat app-20261120-0007 --lease 5m
   lifeboat apps beat app-20261120-0007 --over
-  while kill -0 "$driver"; do lifeboat apps beat "$app"; sleep 60; done; lifeboat apps beat "$app" --over`,
+  while kill -0 "$driver"; do lifeboat apps beat "$app"; sleep 60; done
+  lifeboat apps beat "$app" --over`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.App = args[0]

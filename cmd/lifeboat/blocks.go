@@ -23,7 +23,7 @@ func blocksCommand() *cobra.Command {
 	var node, store string
 	cmd := &cobra.Command{
 		Use:   "blocks",
-		Short: "List blocks: those that nodes hold for others, or on a node those that a drain would carry now",
+		Short: "List blocks: held for others, or, on a node, what a drain would carry now",
 		Long: `Asks the coordinator which blocks landed where, and which are lost: who took them is gone, and so is
 the node that they came from, or a node left without them. Without a coordinator it asks the agent of this machine which
 blocks a drain would carry now, and shows what somebody said that they are worth: how long it takes to compute them again

@@ -39,7 +39,7 @@ func configCheckCommand() *cobra.Command {
 	var out show.Format
 	cmd := &cobra.Command{
 		Use:   "check FILE",
-		Short: "Say all that is wrong with a file of settings and what is merged into it, each with its line and remedy",
+		Short: "Say all that is wrong with a file of settings, each fault with its line and remedy",
 		Long: `Says all that is wrong with a file of settings and with conf.d and NAME.d beside it, and exits 2 if anything is. Whose file it is, an
 agent's, a coordinator's or a sidecar's, is said by a flag; without one it shows in keys that not all of them have, else in the
 file's name (coordinator*.yaml, sidecar*.yaml), else it is an agent's, and which it was taken for is printed. Certificates are

@@ -37,7 +37,7 @@ made it and to nobody else. Joining again does no harm: it gets the same node a 
 
 Whoever has an account on this machine can read TOKEN while this runs, as any argument: with - it is read from stdin.`,
 		Example: `  lifeboat join 10.0.0.1 lifeboat1.0123456789ab.SECRET.PIN
-  lifeboat join 10.0.0.1,10.0.0.2,10.0.0.3 lifeboat1.0123456789ab.SECRET.PIN --name host-a --no-start
+  lifeboat join 10.0.0.1,10.0.0.2,10.0.0.3 lifeboat1.0123456789ab.SECRET.PIN --name host-a
   lifeboat join 10.0.0.1 - < token`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -114,7 +114,7 @@ leave is taken back. A node that somebody else had leave stays as it is: recommi
 		cmd.Example = "  lifeboat maintenance up host-a host-b"
 		return cmd
 	}
-	cmd.Short = "Say that machines of the schedule are being worked on: their nodes leave, and none is let in"
+	cmd.Short = "Say that machines are being worked on: their nodes leave, and none is let in"
 	cmd.Long = `Says that machines of the schedule are being worked on. Nodes that have not left leave now, with the time to carry what they have;
 switch a machine off when maintenance status says that its node is DECOMMISSIONED, or --wait has ended with 0. Until maintenance up none of it is let in, also when
 it is booted by mistake.

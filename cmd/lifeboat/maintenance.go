@@ -18,7 +18,7 @@ import (
 func maintenanceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "maintenance",
-		Short: "Plan when machines are worked on: their nodes leave in time, and are kept out until they are up again",
+		Short: "Plan when machines are worked on: their nodes leave in time",
 		Long: `Plans when machines are worked on, as Mesos does. A machine in the schedule is DRAINING: its node is not schedulable, nothing lands
 there in the hour before, and it leaves by itself ten minutes before (maintenance_lead), or at once where that is past. DOWN, it is being worked on: its node
 leaves if it has not, and none of it is let in. Up again, it is out of the schedule, and its node is taken back. Nothing but

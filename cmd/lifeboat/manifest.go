@@ -21,7 +21,7 @@ func manifestCommand() *cobra.Command {
 	var self, all bool
 	cmd := &cobra.Command{
 		Use:   "manifest [--self | NODE]",
-		Short: "Show the account of a node's last drain: every block moved, lost or skipped, with the reason",
+		Short: "Show the account of a node's last drain: what was moved, lost or skipped, and why",
 		Long: `Shows the account of a node's last drain. The table names the blocks that were lost or skipped and, with --all, those that
 were moved, and in the end where how many went, and why how many did not; JSON has them all, but for those that the node could not write down, on a full disk, say: of them it says how
 many. What the coordinator was not told, or has no more, is asked of the peer that the node left it with. Exits 4 when

@@ -24,7 +24,7 @@ func nodesCommand() *cobra.Command {
 	var watch, room bool
 	cmd := &cobra.Command{
 		Use:   "nodes",
-		Short: "List the nodes: state, notice, deadline, blocks moved of all, bytes held for others, room",
+		Short: "List the nodes: state, notice, deadline, blocks moved, bytes held for others, room",
 		Long: `Lists the nodes: state, notice, deadline, blocks moved of all, bytes held for others, room. Those that leave come first, the
 earliest deadline before all, then those that are silent or have lost blocks, then whatever else is not as usual. JSON has them by name.
 Blocks read 3/4+ while a node still looks for what it has: there may be more than 4.

@@ -20,7 +20,7 @@ func refreshNodesCommand() *cobra.Command {
 	var r refresh
 	cmd := &cobra.Command{
 		Use:   "refresh-nodes [--graceful[=SECS]] [--client | --server]",
-		Short: "Have the coordinator read its host files again, and let nodes leave or come back as they say",
+		Short: "Have the coordinator read its host files again, and do what they say",
 		Long: `Has the coordinator read its include and exclude files again (hosts.include, hosts.exclude) and do what they say, for all
 nodes in one decision. A file with a fault is refused whole, with its line and the reason: the lists in force stay.
 

@@ -23,7 +23,7 @@ func rootCommand() *cobra.Command {
 		Long: `Lifeboat gets a machine's work and data off it before the cloud takes the machine away.
 
 Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something was lost or timed out.`,
-		Example: `  lifeboat dev                                        # a fleet on loopback, and a notice: see what it does
+		Example: `  lifeboat dev                                        # see what it does, on loopback
   lifeboat nodes --watch                              # which machine goes, and how long it has
   lifeboat decommission host-b --timeout 10m --wait   # let one leave
   lifeboat manifest host-b                            # where its blocks went

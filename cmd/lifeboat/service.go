@@ -59,7 +59,7 @@ a script of the usual kind. Where a package is installed its own units do this: 
 	verb("uninstall", "Stop a daemon and forget it; its settings and what it keeps stay", uninstallService)
 	verb("start", "Start a daemon", startService)
 	verb("stop", "Stop a daemon. An agent that stops decommissions nothing", stopService)
-	verb("status", "Say whether a daemon runs: exit 0 if it does, 1 if it does not, 3 if it is not installed", statusService)
+	verb("status", "Say whether a daemon runs: exit 0 if so, 1 if not, 3 if it is not installed", statusService)
 	return cmd
 }
 

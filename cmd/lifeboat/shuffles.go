@@ -24,7 +24,7 @@ func shufflesCommand() *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "shuffles",
-		Short: "List the shuffles of which map outputs were carried away: how many are held, where, and how many are lost",
+		Short: "List the shuffles with map outputs that were carried away: how many, where, and lost",
 		Long: `Sums up what lifeboat blocks lists by Spark's shuffles: the map outputs that nodes hold for others, and those that are known to be lost,
 whose maps must run again. Map outputs that are still where they were written are not among them. Where no directory names the
 application, a shuffle stands under its block manager's name, and an application may have several rows.`,

@@ -35,6 +35,7 @@ func TestEveryVerbExplainsItself(t *testing.T) {
 		if c.RunE == nil && c != root {
 			t.Errorf("%s: no RunE: its errors would have no exit code", path)
 		}
+		wantNarrow(t, fmt.Sprintf("  %*s %s\n%s", -c.NamePadding(), c.Name(), c.Short, c.Example))
 		for _, sub := range c.Commands() {
 			visit(sub)
 		}
