@@ -107,6 +107,9 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 			return reply, nil
 		}
 		err = fmt.Errorf("join at %s: %w", at, err)
+		if before := j.last[at]; before != nil && ctx.Err() != nil {
+			err = before // this attempt was cut short: the one before says more
+		}
 		j.last[at] = err
 		if _, refused := errors.AsType[Refused](err); refused && (!j.stranger || n+1 >= len(cfg.Coordinators)) {
 			return nil, j.withOthers(at, err)

@@ -273,12 +273,30 @@ func TestJoinTellsOfAnotherPort(t *testing.T) {
 						t.Errorf("got %v, want the usual port, and no word of Go's", err)
 					}
 				}
-				if _, err := Join(ctx, cfg); err == nil || !strings.HasSuffix(err.Error(), "(enough)") {
-					t.Errorf("got %v, want to hear why no more is tried", err)
+				if _, err := Join(ctx, cfg); !errors.Is(err, c.want) || !strings.HasSuffix(err.Error(), "(enough)") {
+					t.Errorf("got %v, want to hear why it failed, and why no more is tried", err)
 				}
 			})
 		})
 	}
+}
+
+// Time runs out amid an attempt: the error has what the attempt before met, and not only that.
+func TestJoinThatIsCutShortTellsWhatWasWrong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := newTown(t).config(t)
+		cut, cancel := context.WithCancelCause(t.Context())
+		tried := 0
+		cfg.Dial = func(context.Context, string, string) (net.Conn, error) {
+			if tried++; tried > 1 {
+				cancel(errors.New("enough"))
+			}
+			return nil, errors.New("no route to host")
+		}
+		if _, err := Join(cut, cfg); err == nil || !strings.HasSuffix(err.Error(), "no route to host (enough)") {
+			t.Errorf("got %v, want what was wrong, and why no more is tried", err)
+		}
+	})
 }
 
 // Each of several coordinators fails for its own reason, and the error has all of them.
