@@ -140,7 +140,7 @@ func TestNodeLeavesOnItsOwnNotice(t *testing.T) {
 			v.Errorf("a node that leaves by itself is told to: %v", d)
 		}
 		_, err := v.operator().Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"a"}})
-		v.refused(err, codes.FailedPrecondition, "cancel it on the node")
+		v.refused(err, codes.FailedPrecondition, "run lifeboat cancel on the node")
 		a.status.Drain = &api.DrainProgress{Phase: "drained"}
 		a.beat()
 		if n := v.seen("a"); n.SubState != "READY" {
@@ -150,7 +150,7 @@ func TestNodeLeavesOnItsOwnNotice(t *testing.T) {
 		a.beat()
 		v.is("a", registry.Decommissioned)
 		_, err = v.operator().Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"a"}})
-		v.refused(err, codes.FailedPrecondition, "cancel it on the node")
+		v.refused(err, codes.FailedPrecondition, "run lifeboat cancel on the node")
 		a.status.Notice, a.status.Drain = nil, nil
 		if _, err := a.WithdrawDecommission(v.Context(), &api.WithdrawDecommissionRequest{Node: "a", Incarnation: a.incarnation, Incident: "inc1"}); err != nil {
 			v.Fatal(err)

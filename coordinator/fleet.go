@@ -212,7 +212,7 @@ func asStatus(err error) error {
 	case errors.Is(err, registry.ErrNotAway):
 		return status.Errorf(codes.FailedPrecondition, "%v: lifeboat drain NODE --max-grace-period 0 --mark-gone is for one that never comes back", err)
 	case errors.Is(err, registry.ErrOwnNotice):
-		return status.Errorf(codes.FailedPrecondition, "%v: an order cannot take that back: cancel it on the node, or wait for the end and recommission then", err)
+		return status.Errorf(codes.FailedPrecondition, "%v: %s", err, howItEnds)
 	case errors.Is(err, errDeposed), errors.Is(err, errFollows):
 		return overtaken{err}
 	case errors.Is(err, errNoLog):

@@ -86,6 +86,9 @@ func (s *operator) Decommission(ctx context.Context, r *api.DecommissionRequest)
 	return &api.DecommissionReply{Nodes: s.pictures(names)}, nil
 }
 
+// howItEnds is the remedy for a node that leaves on its own notice, which no operator's word from afar takes back.
+const howItEnds = "run lifeboat cancel on the node, or wait for the cloud to withdraw it"
+
 func (s *operator) Recommission(ctx context.Context, r *api.RecommissionRequest) (*api.RecommissionReply, error) {
 	names, err := distinct(r.GetNodes())
 	if err != nil {
@@ -95,7 +98,7 @@ func (s *operator) Recommission(ctx context.Context, r *api.RecommissionRequest)
 		// A node that is done and still under its own notice would be decommissioned again by its next heartbeat.
 		p := s.leases.read(name)
 		if n, _ := s.ledger.node(name); n.State == registry.Decommissioned && leaves(p.status) && p.status.Notice.Kind != registry.Echo && s.leases.present(n.Name) {
-			return nil, status.Errorf(codes.FailedPrecondition, "node %s: %v (%s): cancel it on the node", name, registry.ErrOwnNotice, p.status.Notice.Kind)
+			return nil, status.Errorf(codes.FailedPrecondition, "node %s: %v (%s): %s", name, registry.ErrOwnNotice, p.status.Notice.Kind, howItEnds)
 		}
 	}
 	if _, err := s.auditor.decide(ctx, registry.Command{Do: registry.DoRecommission, Nodes: names}); err != nil {

@@ -54,7 +54,7 @@ var (
 	ErrSchedule     = errors.New("the schedule is refused")
 	ErrNotScheduled = errors.New("it is not in the maintenance schedule")
 	ErrNotDraining  = errors.New("it is DOWN already")
-	ErrNotDown      = errors.New("it is not DOWN")
+	ErrNotDown      = errors.New("it is not DOWN: to take it out of the schedule, schedule the others without it")
 	ErrDown         = errors.New("its machine is DOWN for maintenance")
 )
 
