@@ -47,7 +47,7 @@ func (s *operator) CreateToken(ctx context.Context, r *api.CreateTokenRequest) (
 		return nil, fault("token: %v", err)
 	}
 	if n.Name == "" && n.Role != certs.RoleNode {
-		return nil, fault("token for a certificate of role %s: say for which name it is good", n.Role)
+		return nil, fault("token for a certificate of role %s: say for which name it is good (--name)", n.Role)
 	}
 	if r.Uses < 0 || r.Uses > maxTokenUses {
 		return nil, fault("token for %d uses: at most %d, or 0 for any number", r.Uses, maxTokenUses)

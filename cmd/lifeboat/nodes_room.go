@@ -156,12 +156,15 @@ func lostTogether(all []together) error {
 	if len(lost) == 0 {
 		return nil
 	}
-	return incompletef("nodes --room: %s could not go at once without a loss: have %s, or a fallback with room", strings.Join(lost, ", "), moreRoom)
+	return incompletef("nodes --room: %s could not go at once without a loss: have more nodes elsewhere, more room there %s, or a fallback with room", strings.Join(lost, ", "), whatHasRoom)
 }
 
 func (g together) String() string {
-	if g.Pool == "" {
-		return "zone " + show.Dash(g.Zone)
+	switch {
+	case g.Zone == "" && g.Pool == "":
+		return "all without a zone"
+	case g.Pool == "":
+		return "zone " + g.Zone
 	}
 	return "pool " + g.Pool + " of " + show.Dash(g.Zone)
 }

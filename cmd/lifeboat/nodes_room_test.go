@@ -43,6 +43,9 @@ pool spot of b        1      1.0 GiB        23.0 GiB
 	if said != want || !strings.Contains(lost, "zone a, pool spot of a could not go at once") {
 		t.Errorf("got\n%s%s\nwant\n%s", said, lost, want)
 	}
+	if said, lost := print([]*api.Node{node("", "", gib, gib)}); !strings.Contains(said, "\nall without a zone  ") || !strings.Contains(lost, "have more nodes elsewhere") {
+		t.Errorf("of nodes that tell no zone got\n%s%s", said, lost)
+	}
 	nodes[3].Schedulable = false
 	for _, n := range nodes[:3] {
 		n.Status.Fallback = "spill"

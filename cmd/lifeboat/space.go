@@ -17,7 +17,10 @@ func roomWords(most int64, vault *int64) string {
 	return fmt.Sprintf("%s (vault: %s)", show.Size(most), show.Size(*vault))
 }
 
-const moreRoom = "more nodes, or more room (for a vault: where data_dir is, receive.paths; receive.max_bytes)"
+const (
+	moreRoom    = "more nodes, or more room " + whatHasRoom
+	whatHasRoom = "(for a vault: where data_dir is, receive.paths; receive.max_bytes)"
+)
 
 // space is the summed room of peers: where each has most (most), in their vaults (vault), and, of these two, where blocks of the given
 // stores can go (files).
