@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -61,8 +62,11 @@ func openFile(dir, name string) (_ *Catalog, err error) {
 			locked, err = os.OpenFile(name, flag, mode)
 			return locked, err
 		}})
+	if errors.Is(err, bbolterrors.ErrTimeout) {
+		return nil, fmt.Errorf("open catalog %s: another agent uses this data_dir: stop it, or give this one its own: %w", p, err)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("open catalog %s (is another agent using this data_dir?): %w", p, err)
+		return nil, fmt.Errorf("open catalog %s: %w", p, err)
 	}
 	if is, err := hasName(locked, p); err != nil || !is { // the agent that had it open until now has put another file in its place
 		if err = errors.Join(err, db.Close()); err != nil {

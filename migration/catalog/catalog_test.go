@@ -29,6 +29,19 @@ func opened(t testing.TB) *Catalog {
 	return c
 }
 
+// Only a catalog that is open elsewhere is said to be: a disk that is read-only, say, has nothing to do with another agent.
+func TestOpenSaysWhatIsInTheWay(t *testing.T) {
+	c, strange := opened(t), t.TempDir()
+	if err := os.Mkdir(filepath.Join(strange, catalogName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for dir, taken := range map[string]bool{filepath.Dir(c.db.Path()): true, strange: false} {
+		if _, err := open(dir); err == nil || strings.Contains(err.Error(), "another agent uses this data_dir") != taken {
+			t.Errorf("got %v, want that it is open elsewhere: %t", err, taken)
+		}
+	}
+}
+
 // A record that was looked up before it is written is not looked up again, unless the catalog has changed. In that case
 // the record that has come under its id loses its weight, and its stretch is free.
 func TestWhatCameBetweenTheLookAndTheCommitIsReplaced(t *testing.T) {
