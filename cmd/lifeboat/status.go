@@ -71,11 +71,11 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	t.Row("version", show.Dash(s.GetVersion()))
 	t.Row("since", show.Instant(s.GetStartedAt()))
 	if !s.GetSidecar() {
-		coordinator := cmp.Or(s.GetCoordinator(), "none") + ", answered "
+		coordinator := cmp.Or(s.GetCoordinator(), "none")
 		if s.GetLastHeartbeat() == nil {
-			coordinator += "never"
+			coordinator += ", has not answered yet"
 		} else {
-			coordinator += show.Age(s.GetLastHeartbeat()) + " ago"
+			coordinator += ", answered " + show.Age(s.GetLastHeartbeat()) + " ago"
 		}
 		if s.GetCoordinatorTrouble() != "" {
 			coordinator += ": " + coordinatorTrouble(s)

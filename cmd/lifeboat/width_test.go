@@ -120,7 +120,7 @@ func TestStatusFoldsWhatIsLong(t *testing.T) {
 	wantNarrow(t, w.String())
 	rows, _, _ := strings.Cut(w.String(), "\n\n")
 	whole := strings.Join(strings.Fields(rows), " ")
-	for _, want := range []string{"10.0.0.1:7411, answered never: register: authentication", "want any coordinator fallback", reason + " held"} {
+	for _, want := range []string{"10.0.0.1:7411, has not answered yet: register: authentication", "want any coordinator fallback", reason + " held"} {
 		if !strings.Contains(whole, want) {
 			t.Errorf("no %q in\n%s", want, w.String())
 		}
