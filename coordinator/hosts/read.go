@@ -229,7 +229,7 @@ func Read(files Files, inForce *Lists) (*Lists, error) {
 	}
 	h := joinHosts(files, include, exclude)
 	if exclude != nil && exclude.blank && inForce != nil && len(inForce.Exclude) > 0 {
-		return nil, fmt.Errorf("%s: is empty, and may have been cut short: %d hosts are excluded now; to let them all back in, write a line such as # nobody", files.Exclude, len(inForce.Exclude))
+		return nil, fmt.Errorf("%s: is empty, and may have been cut short: hosts that are excluded now: %d; to let them all back in, write a line such as # nobody", files.Exclude, len(inForce.Exclude))
 	}
 	return h, nil
 }

@@ -164,7 +164,7 @@ func TestHostFilesFailClosed(t *testing.T) {
 		{"both are gone", "-", "-", good, "no such file or directory; " + out + ": no such file"},
 		{"the include file is empty", "", "b", nil, "names no host"},
 		{"the include file has comments only", "# a", "b", good, "names no host"},
-		{"the exclude file was cut", "a b", " \n", good, "may have been cut short: 1 hosts are excluded now"},
+		{"the exclude file was cut", "a b", " \n", good, "may have been cut short: hosts that are excluded now: 1"},
 		{"nobody was excluded anyway", "a b", "", none, ""},
 		{"there were no lists", "a b", "", nil, ""},
 		{"nobody on purpose", "a b", "# nobody", good, ""},
