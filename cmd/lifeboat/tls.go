@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"path/filepath"
 
@@ -70,6 +72,9 @@ Nodes and operators check names and roles; --ip and --dns are for programs that 
 				return usagef("tls issue: %w", err)
 			}
 			cert, key, err := certs.Issue(dir, n, ips, dns)
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("%w: give the --dir that lifeboat tls init was given", err)
+			}
 			if err != nil {
 				return err
 			}
