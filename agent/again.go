@@ -197,7 +197,7 @@ func (c *course) passAgain(ctx context.Context, p page, broken []migration.Broke
 	if err := c.incidents.Amend(account); err != nil {
 		c.log.Error("cannot write to the journal that another pass is over: a restart would tell the coordinator of the one before", "err", err)
 	}
-	c.log.Info("another pass of the drain", "incident", p.Incident.ID, "broken", len(broken), "moved", sum.Moved.Blocks-p.Work.Drained.Moved.Blocks, "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
+	c.log.Info("another pass of the drain", "incident", p.Incident.ID, "broken", len(broken), "moved", sum.Moved.Blocks-p.Work.Drained.Moved.Blocks, "lost", sum.Lost.Blocks,
 		"took", time.Since(began).Round(time.Millisecond), preemption.Left(p.Incident.Deadline()))
 	c.fleet.Nudge()
 	over()

@@ -2,6 +2,7 @@ package clustertest_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -162,24 +163,6 @@ func TestLostWithinTheTimeOfAnOrder(t *testing.T) {
 	}
 }
 
-// A disk hangs amid a drain for longer than the drain waits for it. When it answers again, there is time for what lies on it.
-func TestDiskThatAnswersAfterTheDrain(t *testing.T) {
-	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
-		blocks := fill(c, 0)
-		c.Notice(0, 15*time.Minute)
-		c.Until("some of it is carried", 20*time.Second, func() bool { n, _ := c.Moved(0); return n > 3 })
-		c.SetDisk(0, "cache", disks.IOHang)
-		c.WaitDrained(0)
-		if summary, _ := c.Manifest(0); summary.GetLost().GetBlocks() == 0 {
-			t.Fatalf("got %v, want a drain that did without the disk", summary)
-		}
-		c.Sleep(time.Minute)
-		c.SetDisk(0, "cache", disks.Healthy)
-		c.Sleep(5 * time.Minute)
-		accounted(t, c, 0, blocks, 0)
-	})
-}
-
 // A cloud's deadline has passed, and the machine is still there: nothing is sent that was lost by then.
 func TestNothingIsSentAfterACloudsDeadline(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
@@ -189,5 +172,26 @@ func TestNothingIsSentAfterACloudsDeadline(t *testing.T) {
 		summary, _ := c.Manifest(0)
 		c.Sleep(5 * time.Minute)
 		accounted(t, c, 0, blocks, summary.GetLost().GetBlocks())
+	})
+}
+
+// A disk hangs for longer than a drain waits for it, and is well again while there is time: what was lost there is carried after all.
+func TestLostOnADiskThatAnswersAgain(t *testing.T) {
+	var said lines
+	bubble(t, clustertest.Config{BytesPerSecond: slow, Log: &said}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Notice(0, 2*time.Minute)
+		c.Until("some blocks have left", 30*time.Second, func() bool { n, _ := c.Moved(0); return n > 3 })
+		c.SetDisk(0, "cache", disks.IOHang)
+		c.WaitDrained(0)
+		if summary, _ := c.Manifest(0); summary.GetLost().GetBlocks() == 0 {
+			t.Fatalf("got %v, want blocks that are lost with their disk", summary)
+		}
+		c.SetDisk(0, "cache", disks.Healthy)
+		c.Sleep(45 * time.Second)
+		accounted(t, c, 0, blocks, 0)
+		if got := said.take("another pass of the drain"); len(got) == 0 || !strings.Contains(got[0], " lost=0 ") {
+			t.Errorf("got %q, want that nothing is lost any more", got)
+		}
 	})
 }
