@@ -56,10 +56,11 @@ func (a *Agent) openCourse() {
 func (c *course) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		var err error
-		p, _ := c.incidents.Open()
+		p, open := c.incidents.Open()
+		why := c.staysAfterAll()
 		switch stance, _ := c.incidents.Stance(); {
-		case p.Begun && !stance.AtLeast(preemption.StanceDrain): // a process was killed between writing a withdrawal and acting on it
-			c.recommission(ctx, errWithdrawn)
+		case open && why != nil && (p.Begun || p.Incident.Withdrawn()): // while no process ran, or one was killed before it acted on it
+			c.recommission(ctx, why)
 		case stance.AtLeast(preemption.StanceDrain):
 			err = c.leave(ctx)
 		case stance.AtLeast(preemption.StancePreCopy):

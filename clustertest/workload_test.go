@@ -292,6 +292,48 @@ func TestRestartStopsNoWorkload(t *testing.T) {
 	})
 }
 
+// A machine that went in the middle of its drain, or after it, comes back: nobody tells or stops the engine that runs there now for the
+// notice of old, before the cloud has said anything. Nor does an agent that was away until the machine had outlived its deadline.
+func TestMachineThatIsBackStopsNoWorkload(t *testing.T) {
+	for _, s := range []struct {
+		name    string
+		drained bool
+		off     time.Duration
+		back    func(c *clustertest.Cluster, i int)
+	}{
+		{"amid the drain", false, 5 * time.Minute, (*clustertest.Cluster).Reboot},
+		{"drained", true, 5 * time.Minute, (*clustertest.Cluster).Reboot},
+		{"outlived", false, 30 * time.Minute, (*clustertest.Cluster).Restart},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			cfg := withEngine(func(_ int, w *agent.Workload) { w.Stop, w.Tell.Unit = true, "stop" })
+			bubble(t, cfg, func(t *testing.T, c *clustertest.Cluster) {
+				unit := c.Unit(0, engine)
+				unit.Defy()
+				c.Sleep(3 * time.Second)
+				fill(c, 0)
+				c.Cloud(0).Interrupt("stop", time.Now().Add(2*time.Minute))
+				if c.Sleep(20 * time.Second); s.drained {
+					unit.End()
+					c.WaitDrained(0)
+				}
+				c.Kill(0)
+				c.Withdraw(0)
+				c.Sleep(s.off)
+				unit = c.Unit(0, engine)
+				s.back(c, 0)
+				c.Sleep(20 * time.Second)
+				if _, stops, kills := unit.Ended(); stops+kills > 0 {
+					t.Errorf("the engine was told to stop %d times and killed %d times, want neither", stops, kills)
+				}
+				if n := c.Show(0); n.State != "ACTIVE" || !n.Schedulable || n.Status.Notice != nil || len(c.Status(0).Notices) > 0 {
+					t.Errorf("got %v, want it in service", n)
+				}
+			})
+		})
+	}
+}
+
 // If the order is taken back while the node waits, no workload is stopped; a rehearsal waits for workloads, and stops none.
 func TestWithdrawnAndRehearsedStopNobody(t *testing.T) {
 	bubble(t, withEngine(stops), func(t *testing.T, c *clustertest.Cluster) {

@@ -1,7 +1,6 @@
 package preemption
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,8 +64,8 @@ type ended[W any] struct {
 	err  error
 }
 
-// OpenKeeper opens the journal in cfg.Dir. An incident that an earlier process left open is open again, without the notices
-// that a boot since then has settled.
+// OpenKeeper opens the journal in cfg.Dir. An incident that an earlier process left open is open again. The notices that a
+// boot since then has settled are withdrawn; if that leaves none, it is for the owner to end the incident.
 func OpenKeeper[W any](cfg KeeperConfig) (*Keeper[W], error) {
 	if cfg.Clock == nil {
 		cfg.Clock = Now
@@ -96,16 +95,6 @@ func OpenKeeper[W any](cfg KeeperConfig) (*Keeper[W], error) {
 		return k, nil
 	}
 	k.resume(&p)
-	if p.Incident.Withdrawn() {
-		p.Closed = cmp.Or(p.Closed, "the machine has booted since")
-		if err := k.end(p); err != nil {
-			// A full disk must not keep the agent from hearing the next notice. The next start finds this incident over,
-			// too.
-			cfg.Log.Error("the end of the incident is not on disk", "incident", p.Incident.ID, "err", err)
-		}
-		k.ended = ended[W]{page: p, is: true}
-		return k, nil
-	}
 	k.open, k.page = true, p
 	return k, nil
 }
@@ -133,10 +122,18 @@ func (k *Keeper[W]) resume(p *Page[W]) {
 		if !n.Deadline.IsZero() {
 			n.Deadline = anchored(n.Deadline.Add(step))
 		}
-		if booted && !n.Withdrawn && (n.Kind.endsWithBoot() || n.Source == SourceSignal) {
+		if booted && !n.Withdrawn && n.settledBy(now.Wall) {
 			n.Withdrawn, n.Reason = true, "the machine has booted since"
 		}
 	}
+}
+
+// settledBy reports whether a boot at that time has settled the notice. A cloud that took the machine at the announced time,
+// and has started it again, says nothing more about it: until it has answered so, the node would leave, and tell and stop
+// what runs here anew. If the cloud does say it still, that is another notice.
+func (n Notice) settledBy(boot time.Time) bool {
+	came := !n.LeftAt.IsZero() && slices.Contains(Providers(), n.Source) && !n.Deadline.After(boot)
+	return came || n.Kind.endsWithBoot() || n.Source == SourceSignal
 }
 
 // anchored returns an instant that is measured by the monotonic clock from now on, so that a step of the wall clock brings

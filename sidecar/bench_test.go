@@ -143,7 +143,7 @@ func (m *machine) start(fakes ...*fake) {
 		Log: slog.New(slog.DiscardHandler), Logind: m.logind, Dial: dialOut(m.network),
 		Listen: func(string, string) (net.Listener, error) { return pipenet.Listen(), nil },
 		Clock: func() preemption.Moment {
-			return preemption.Moment{Wall: time.Now(), Boot: "a-boot", SinceBoot: time.Since(m.booted)}
+			return preemption.Moment{Wall: time.Now(), Boot: m.booted.String(), SinceBoot: time.Since(m.booted)}
 		},
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/systemd"
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
@@ -238,6 +239,40 @@ func TestWithdrawnWhileTheSidecarWasDead(t *testing.T) {
 			t.Errorf("the first word ended with %v, want it called off", h[0].ended)
 		}
 	})
+}
+
+// A machine that went comes back some minutes later: an action that was told so hears that it stays, and not of the old notice again.
+func TestMachineThatIsBackIsTold(t *testing.T) {
+	for _, source := range []string{preemption.SourceEC2, preemption.SourceLogind} {
+		t.Run(source, func(t *testing.T) {
+			bubble(t, func(t *testing.T, m *machine) {
+				m.action(Action{Name: "one"})
+				one := &fake{}
+				m.logind = system(systemd.Shutdown{Down: source == preemption.SourceLogind, How: systemd.HowPowerOff}, 90*time.Second)
+				m.start(one)
+				m.pass(time.Second)
+				if source == preemption.SourceEC2 {
+					m.cloud.Interrupt("stop", time.Now().Add(2*time.Minute))
+					m.pass(5 * time.Second)
+					m.crash()
+					m.cloud.Withdraw()
+				} else {
+					m.end()
+				}
+				m.told("one", one, noticed)
+				m.logind = nil
+				m.pass(5 * time.Minute)
+				m.booted = time.Now()
+				back := &fake{}
+				m.start(back)
+				m.pass(5 * time.Second)
+				m.told("one, back", back, withdrawn)
+				if m.incidents.IsOpen() {
+					t.Error("the incident is still open")
+				}
+			})
+		})
+	}
 }
 
 func TestOneThatHangsHoldsUpNobody(t *testing.T) {
