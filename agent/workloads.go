@@ -126,7 +126,9 @@ func (t *attendant) look(ctx context.Context, w *watched, incident string) {
 	}
 	if incident != "" && done.Incident != incident && seen.State != workloads.Unknown {
 		done = t.note(w, func(d *attended) {
-			d.Incident, d.Processes, d.Asked, d.Stopping, d.Killed = incident, seen.Processes, nil, false, false
+			if d.Incident != incident { // else it was asked to end while this look lasted
+				d.Incident, d.Processes, d.Asked, d.Stopping, d.Killed = incident, seen.Processes, nil, false, false
+			}
 		})
 	}
 	state := done.state(seen.State, incident)

@@ -1,13 +1,73 @@
 package agent
 
 import (
+	"context"
+	"log/slog"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
+	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/systemd"
+	"github.com/lifeboat/lifeboat/workloads"
 )
+
+// slowUnits is a service manager that takes its time to say what a unit does. Its unit runs until it is killed.
+type slowUnits struct{ workloads.Units }
+
+func (slowUnits) Look(context.Context, string) (systemd.Activity, error) {
+	time.Sleep(3 * time.Second)
+	return systemd.Activity{State: "active", Processes: 1}, nil
+}
+func (slowUnits) Stop(context.Context, string) error                 { time.Sleep(time.Second); return nil }
+func (slowUnits) Kill(context.Context, string, syscall.Signal) error { return nil }
+
+// A notice may leave so little time that a workload is asked to end before the first look at it since then has ended. That look
+// does not undo what is known of the stop.
+func TestStopIsKnownWhileTheFirstLookLasts(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w, err := workloads.Settings{Name: "w", Type: "unit", Unit: "w.service", Await: true, Stop: true}.Open(slowUnits{}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &Agent{log: slog.New(slog.DiscardHandler)}
+		a.limits.Store(&limits{Drain: Default().Drain})
+		a.workloads = attendant{log: a.log, incidents: &a.incidents, limits: &a.limits, nudge: func() {}, all: []*watched{{Workload: w, again: make(chan struct{}, 1)}}}
+		if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }}); err != nil {
+			t.Fatal(err)
+		}
+		if a.workloads.attention, err = openAttention(filepath.Join(dir, "workloads.json"), "", new(durable.Beside)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { a.workloads.Run(ctx); close(ended) }()
+		defer func() { stop(); <-ended; time.Sleep(time.Minute) }() // a look that is left behind ends by itself
+		time.Sleep(9 * time.Second)                                 // it is looked at from the second 5 to 8, and then from 10 on
+		notice := preemption.Notice{Source: preemption.SourceGCE, ID: "preempted", Kind: preemption.KindPreempt, SeenAt: time.Now(), Deadline: time.Now().Add(30 * time.Second)}
+		if _, _, err := a.incidents.Join(notice); err != nil {
+			t.Fatal(err)
+		}
+		stopped := make(chan struct{})
+		go func() { a.workloads.stop(ctx); close(stopped) }()
+		defer func() { stop(); <-stopped }()
+		time.Sleep(10 * time.Second)
+		if d := a.workloads.attention.of("w"); !d.Stopping {
+			t.Errorf("got %+v, want it known that the workload was asked to end", d)
+		}
+		if got := a.workloads.wire()[0].State; got != string(workloads.Stopping) {
+			t.Errorf("its state is %s, want STOPPING", got)
+		}
+	})
+}
 
 // What a program printed goes into each heartbeat, and a message with half a character in it cannot be sent.
 func TestTroubleCanBeSent(t *testing.T) {
