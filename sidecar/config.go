@@ -113,6 +113,9 @@ func (a *Action) fill() {
 		return
 	}
 	a.Phases = []string{string(workloads.PhaseNoticed)}
+	if a.way() == "agent" { // it goes by the deadline, and may have no other way to hear that this has moved
+		a.Phases = append(a.Phases, string(workloads.PhaseChanged))
+	}
 	if a.way() != "signal" && a.way() != "unit" { // these two can only say: leave
 		a.Phases = append(a.Phases, string(workloads.PhaseWithdrawn))
 	}

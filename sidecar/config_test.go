@@ -35,6 +35,19 @@ func TestExample(t *testing.T) {
 	}
 }
 
+// What an action is told where its settings do not say. An agent that knows only of the first deadline would carry on past an earlier one.
+func TestPhasesThatSuitTheWay(t *testing.T) {
+	for want, a := range map[string]Action{
+		"noticed":                   {Signal: Signal{Signal: "SIGPWR", Unit: "a.service"}},
+		"noticed withdrawn":         {Hook: Hook{Command: []string{"/bin/true"}}},
+		"noticed changed withdrawn": {Agent: Agent{Socket: "/run/lifeboat/agent.sock"}},
+	} {
+		if a.fill(); strings.Join(a.Phases, " ") != want {
+			t.Errorf("a %s is told %q, want %s", a.way(), a.Phases, want)
+		}
+	}
+}
+
 // What people copy must be accepted: the example without its comments, and every block of YAML in the manual that begins
 // with the comment "# ...sidecar.yaml".
 func TestWhatPeopleCopyIsAccepted(t *testing.T) {
