@@ -13,28 +13,30 @@ import (
 
 const (
 	// releaseTimeout bounds one attempt to tell the sources that everything is done, and retryRelease is the pause before
-	// the next. Without it the machine goes too, only later.
-	releaseTimeout = 10 * time.Second
-	retryRelease   = 5 * time.Second
+	// the next; it doubles, for a refusal may be for good, and all machines of a group that goes would ask the same service.
+	// Without it the machine goes too, only later.
+	releaseTimeout   = 10 * time.Second
+	retryRelease     = 5 * time.Second
+	mostRetryRelease = time.Minute
 )
 
 // mind looks after the incident as a whole, until ctx ends: it begins leaving when its time comes, releases the machine when
 // every action was told, and closes the incident when the machine stays.
 func (s *Sidecar) mind(ctx context.Context) error {
-	refused := false
+	pause := retryRelease
 	for {
 		changed := s.incidents.Changes()
 		finished, again := s.review()
 		if finished != nil {
 			err := s.release(ctx, *finished)
 			if err == nil {
-				refused = false
+				pause = retryRelease
 				continue
 			}
-			if !refused {
+			if pause == retryRelease {
 				s.log.Warn("cannot release the machine yet: tried again until it is done", "incident", finished.Incident.ID, "err", err)
 			}
-			refused, again = true, time.Now().Add(retryRelease)
+			again, pause = time.Now().Add(pause), min(2*pause, mostRetryRelease)
 		}
 		if !wait(ctx, changed, again) {
 			return nil

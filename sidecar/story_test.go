@@ -408,6 +408,23 @@ func TestMachineIsReleased(t *testing.T) {
 	})
 }
 
+// A cloud that will not let the machine go is asked again and again, and less often the longer it goes on.
+func TestRefusedReleaseIsTriedLessOften(t *testing.T) {
+	bubble(t, func(t *testing.T, m *machine) {
+		d := &door{}
+		const many = 1000
+		d.refuse.Store(many)
+		m.source = d
+		m.action(Action{Name: "one"})
+		m.start(&fake{})
+		m.manual.Say(preemption.Notice{})
+		m.pass(10 * time.Minute)
+		if tries := many - d.refuse.Load(); tries < 10 || tries > 15 {
+			t.Errorf("asked %d times in ten minutes, want about once a minute", tries)
+		}
+	})
+}
+
 func TestPolicyIgnores(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		m.cfg.Policy = preemption.Policy{preemption.KindStop: preemption.StanceIgnore, preemption.KindTerminate: preemption.StanceWatch}
