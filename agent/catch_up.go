@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/receiver"
@@ -59,9 +60,7 @@ func (b *behind) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		select {
-		case <-time.After(spread):
-		case <-ctx.Done():
+		if !await.Sleep(ctx, spread) {
 			return nil
 		}
 		if whom.Of = doubted; all {

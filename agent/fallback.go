@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/preemption"
@@ -92,10 +93,7 @@ func (s *standby) Run(ctx context.Context) error {
 	sweeping.Go(func() {
 		for ctx.Err() == nil {
 			s.sweep(ctx)
-			select {
-			case <-time.After(tendEvery):
-			case <-ctx.Done():
-			}
+			await.Sleep(ctx, tendEvery)
 		}
 	})
 	for leaves := false; ctx.Err() == nil; {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/attest"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/enrol"
@@ -117,9 +118,7 @@ func (c Config) joinFleet(ctx context.Context, dial Dialer, log *slog.Logger, wh
 			return err
 		}
 		say(err)
-		select {
-		case <-time.After(pause - rand.N(pause/4)):
-		case <-ctx.Done():
+		if !await.Sleep(ctx, pause-rand.N(pause/4)) {
 			return ctx.Err()
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/diskio"
@@ -322,10 +323,7 @@ func (c *course) insist(ctx context.Context, patience time.Duration, call func(c
 			return
 		}
 		c.log.Debug("the coordinator was not told", "err", err)
-		select {
-		case <-time.After(retryCall):
-		case <-ctx.Done():
-		}
+		await.Sleep(ctx, retryCall)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/accepted"
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/migration"
@@ -135,10 +136,7 @@ func (d *doors) acceptPeers(ctx context.Context, readers *accepted.Listener) err
 		}
 		if err != nil {
 			d.log.Warn("cannot accept a peer", "err", err)
-			select {
-			case <-time.After(acceptPause):
-			case <-ctx.Done():
-			}
+			await.Sleep(ctx, acceptPause)
 			continue
 		}
 		strangers.Enter(raw)

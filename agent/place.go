@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // place is the node's zone and pool, by which peers are chosen: from the configuration, and from the cloud where that leaves
@@ -45,9 +47,7 @@ func (a *Agent) askPlace(ctx context.Context, patience time.Duration) error {
 // than the agent.
 func (a *Agent) learnPlace(ctx context.Context) error {
 	for pause := time.Second; a.cloud != nil && !a.place.Load().known(); pause = min(2*pause, placeEvery) {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !await.Sleep(ctx, pause) {
 			return nil
 		}
 		before := *a.place.Load()

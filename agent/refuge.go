@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
@@ -323,10 +324,7 @@ func (r *refuge) Run(ctx context.Context) error {
 			return nil
 		}
 		for said := ""; r.any() && ctx.Err() == nil; {
-			select {
-			case <-time.After(lookAround):
-			case <-ctx.Done():
-			}
+			await.Sleep(ctx, lookAround)
 			err := r.bringHome(ctx)
 			if err != nil && err.Error() != said && ctx.Err() == nil && !errors.Is(err, durable.ErrHangs) {
 				said = err.Error()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
@@ -24,10 +25,7 @@ func (c Config) WatchStart(ctx context.Context, dial Dialer, log *slog.Logger) (
 		for ctx.Err() == nil {
 			_ = systemd.Status("does not start: the disk of data_dir, %s, does not answer, and nothing leaves this machine until it does", c.DataDir)
 			_ = systemd.Starting(startMore) // a kill ends no process that waits for the disk, and the next start would hang too
-			select {
-			case <-ctx.Done():
-			case <-time.After(startMore / 2):
-			}
+			await.Sleep(ctx, startMore/2)
 		}
 	})
 }

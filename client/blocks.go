@@ -17,6 +17,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"github.com/lifeboat/lifeboat/await"
 )
 
 var (
@@ -177,19 +179,9 @@ func (b *Blocks) ask(ctx context.Context, first int, method, id string, header h
 		if time.Now().Add(wait).After(until) {
 			return nil, at, inFlight
 		}
-		if !pause(ctx, wait) {
+		if !await.Sleep(ctx, wait) {
 			return nil, at, context.Cause(ctx)
 		}
-	}
-}
-
-// pause waits, and reports whether ctx lasted.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -264,7 +256,7 @@ func (b *Block) Read(p []byte) (int, error) {
 			b.stop()
 		}
 		b.at++ // another agent may do better
-		if final(err) || tries == maxResumes || tries > 0 && !pause(b.ctx, resumePause) || b.ctx.Err() != nil {
+		if final(err) || tries == maxResumes || tries > 0 && !await.Sleep(b.ctx, resumePause) || b.ctx.Err() != nil {
 			if why := context.Cause(b.ctx); why != nil && !final(err) { // also if ctx ended between two tries
 				err = why
 			}

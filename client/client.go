@@ -37,6 +37,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 )
 
 const (
@@ -199,7 +200,7 @@ func (s *search) goOn(address string, err error) bool {
 		s.away = 0
 		s.turn(address, hint.GetAddress())
 		s.led = !s.led
-		return s.led || pause(s.ctx, lookPause) // two may name each other
+		return s.led || await.Sleep(s.ctx, lookPause) // two may name each other
 	case follows:
 		s.away = 0
 	default:
@@ -215,7 +216,7 @@ func (s *search) goOn(address string, err error) bool {
 		}
 	}
 	s.turn(address, s.after(address))
-	return pause(s.ctx, lookPause)
+	return await.Sleep(s.ctx, lookPause)
 }
 
 // conclude completes the error of a coordinator that names another one as the leader, if the leader could not be asked: it

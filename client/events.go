@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // Gap is the type of an event that stands for others that are no longer kept. After it, list the nodes anew; the events that
@@ -109,7 +110,7 @@ func (f *follower) round(ctx context.Context) bool {
 	}
 	after := f.pause + rand.N(f.pause)
 	f.pause = min(2*f.pause, longestPause)
-	return pause(ctx, after)
+	return await.Sleep(ctx, after)
 }
 
 // read yields the events of one stream. on is false when the loop was left.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 )
 
@@ -74,9 +75,7 @@ func (m *moves) run(ctx context.Context) error {
 				})
 			}
 		}
-		select {
-		case <-time.After(movedPace):
-		case <-ctx.Done():
+		if !await.Sleep(ctx, movedPace) {
 			return nil
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
@@ -58,10 +59,8 @@ func (f *fleet) takeOverSoon(ctx context.Context, term uint64) error {
 		if !told {
 			f.log.Warn("this coordinator is elected, and does not lead before the log can be written", "err", err)
 		}
-		select {
-		case <-ctx.Done():
+		if !await.Sleep(ctx, raftstore.DiskPause) {
 			return nil
-		case <-time.After(raftstore.DiskPause):
 		}
 		if !f.ledger.leads() || f.ledger.term() != term {
 			return errFollows

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
@@ -74,10 +75,8 @@ func (s *succession) run(ctx context.Context) error {
 			}
 			pause = asideAgain
 		}
-		select {
-		case <-ctx.Done():
+		if !await.Sleep(ctx, pause) {
 			return nil
-		case <-time.After(pause):
 		}
 		select {
 		case <-ctx.Done():

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/workloads"
@@ -233,9 +234,7 @@ func (p *poster) post(ctx context.Context, events []*told) bool {
 		}
 		p.refused(err)
 		p.mark()
-		select {
-		case <-time.After(max(pause/2+rand.N(pause), min(after, longestWait))):
-		case <-ctx.Done():
+		if !await.Sleep(ctx, max(pause/2+rand.N(pause), min(after, longestWait))) {
 			return false
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/certs"
 )
 
@@ -126,9 +127,7 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 		if cfg.Trouble != nil {
 			cfg.Trouble(err)
 		}
-		select {
-		case <-time.After(backoff(n / len(cfg.Coordinators))):
-		case <-ctx.Done():
+		if !await.Sleep(ctx, backoff(n/len(cfg.Coordinators))) {
 			return nil, fmt.Errorf("%w (%w)", j.withOthers(at, err), context.Cause(ctx))
 		}
 	}

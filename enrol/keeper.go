@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/certs"
 )
 
@@ -46,7 +47,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		due := halfOf(from, until).Add(time.Duration(late * float64(until.Sub(from))))
 		if wait := due.Sub(now); wait > 0 {
 			// In steps: the file may be replaced by hand, and a clock that jumps, as when a machine that hibernates goes on, takes no timer along.
-			if !sleep(ctx, min(wait, retryEach)) {
+			if !await.Sleep(ctx, min(wait, retryEach)) {
 				return nil
 			}
 			if err := k.Identity.Reload(); err != nil && now.Sub(warned) >= warnEach {
@@ -75,7 +76,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case err != nil && !errors.Is(err, ErrNotOffered):
 			k.Log.Info("the certificate was not renewed yet", "until", until, "err", err)
 		}
-		if !sleep(ctx, min(retryEach, max(left/10, retryLeast))) {
+		if !await.Sleep(ctx, min(retryEach, max(left/10, retryLeast))) {
 			return nil
 		}
 	}
@@ -106,12 +107,3 @@ func (k *Keeper) renew(ctx context.Context) error {
 }
 
 func halfOf(from, until time.Time) time.Time { return from.Add(until.Sub(from) / 2) }
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

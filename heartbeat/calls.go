@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // electionPatience is how long a call looks for a leader among several coordinators: twice as long as an election takes with
@@ -104,7 +105,7 @@ func (c *Client) call(ctx context.Context, what string, ask func(*link) error) e
 			return err
 		}
 		if led = told && !led; !led { // two may name each other
-			sleep(ctx, jittered(turnPause), nil)
+			await.Sleep(ctx, jittered(turnPause))
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/durable"
 )
 
@@ -142,7 +143,7 @@ func keepFile(ctx context.Context, file string, dirty chan struct{}, write func(
 			if ctx.Err() != nil {
 				return
 			}
-			sleep(ctx, saveAgain, nil)
+			await.Sleep(ctx, saveAgain)
 			mark(dirty)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 )
 
 const (
@@ -59,7 +60,7 @@ func newPulse(c *Client) *pulse {
 func (p *pulse) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if p.quiet.Load() {
-			sleep(ctx, nudgeGap, nil)
+			await.Sleep(ctx, nudgeGap)
 			continue
 		}
 		if p.registered && !p.apart && p.links.cut() { // the coordinator ended and may be back: all nodes would come at once
@@ -281,23 +282,16 @@ func (p *pulse) hurried() bool {
 // early.
 func (p *pulse) pause(ctx context.Context, began time.Time, span time.Duration) {
 	p.rested += span
-	if sleep(ctx, time.Until(began.Add(span)), p.nudge) {
-		sleep(ctx, time.Until(began.Add(nudgeGap)), nil)
-	}
-}
-
-// sleep waits for d. It reports whether a nudge cut it short.
-func sleep(ctx context.Context, d time.Duration, nudge <-chan struct{}) (nudged bool) {
-	if d <= 0 {
-		return false
+	left := time.Until(began.Add(span))
+	if left <= 0 {
+		return
 	}
 	select {
 	case <-ctx.Done():
-	case <-time.After(d):
-	case <-nudge:
-		return true
+	case <-time.After(left):
+	case <-p.nudge:
+		await.Sleep(ctx, time.Until(began.Add(nudgeGap)))
 	}
-	return false
 }
 
 // backoff is the pause after the nth failure in a row, counted from 1: doubling, at most 5 s, and jittered, so that a

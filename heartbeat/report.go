@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // stallLimit ends a report when the coordinator takes nothing for so long: three answer limits, so that a busy one is not
@@ -38,7 +39,7 @@ func (c *Client) tell(ctx context.Context) {
 			continue
 		}
 		if full {
-			sleep(ctx, c.draw(), nil)
+			await.Sleep(ctx, c.draw())
 		}
 		var err error
 		if queued.count > 0 {
@@ -61,7 +62,7 @@ func (c *Client) tell(ctx context.Context) {
 		if _, follows := api.LeaderOf(err); !follows { // otherwise the next beat finds the leader
 			trouble.goesOn(err)
 		}
-		sleep(ctx, backoff(failures), nil)
+		await.Sleep(ctx, backoff(failures))
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 // layers are the rows of the project, lowest first. A package may import packages of lower rows, and those of its own top
 // directory. Siblings of a row do not import each other; the row above introduces them.
 var layers = [][]string{
-	{"accepted", "api", "certs", "config", "durable", "figures", "localsock", "pages", "pipenet", "systemd"},
+	{"accepted", "api", "await", "certs", "config", "durable", "figures", "localsock", "pages", "pipenet", "systemd"},
 	{"attest", "client", "disks", "enrol", "fallback", "heartbeat", "migration", "preemption", "workloads"},
 	{"agent", "coordinator", "sidecar"},
 	{"dev"},

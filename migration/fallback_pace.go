@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // uplink is what the uploads of large blocks carry together. They may share a link: if many go at once none is there in time, and if a few
@@ -115,7 +115,7 @@ func (u *upload) turn(ctx context.Context) error {
 		if takes, _ := u.to.peers.take(); takes {
 			return errPeersTake
 		}
-		if !diskio.Sleep(ctx, lookAtPeers) {
+		if !await.Sleep(ctx, lookAtPeers) {
 			return ctx.Err()
 		}
 	}

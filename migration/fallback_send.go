@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/lastresort"
@@ -85,7 +86,7 @@ func (f *fallback) run(ctx context.Context, helps bool, help func()) (settled bo
 			return false
 		}
 		if pause > 0 {
-			diskio.Sleep(ctx, pause)
+			await.Sleep(ctx, pause)
 		}
 	}
 	return false

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -149,7 +150,7 @@ func (u *upload) put(ctx, late context.Context, yields bool) error {
 	yields = yields && fresh && ours.Place == lastresort.LayoutBlocks && ours.Origin != f.source.node
 	if ours.Members, err = u.send(ctx, ours, yields); err != nil {
 		if yields && errors.Is(err, fs.ErrExist) {
-			diskio.Sleep(ctx, rivalPatience)
+			await.Sleep(ctx, rivalPatience)
 		}
 		return err
 	}

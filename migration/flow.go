@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // flow is how a lane's connection carries, and what follows for blocks: how large one may be that is begun, and whether one that was
@@ -113,7 +113,7 @@ func (f *flow) hold(ctx context.Context) (now time.Time) {
 	f.pace = pace{} // what it had beside others is not what it will have
 	f.traffic.hold(1)
 	defer f.traffic.hold(-1)
-	diskio.Sleep(ctx, paceStep/4)
+	await.Sleep(ctx, paceStep/4)
 	now, f.until = time.Now(), f.out.until(ctx)
 	f.slack = f.traffic.carried(&f.load, now, f.gone(0))
 	return now

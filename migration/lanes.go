@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -47,7 +48,7 @@ func (ls *lanes) run(ctx context.Context, p *peerState) (settled bool) {
 		if ls.peers.turn(p) {
 			return false
 		}
-		diskio.Sleep(ctx, rest)
+		await.Sleep(ctx, rest)
 	}
 	return false
 }

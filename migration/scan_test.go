@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
@@ -79,7 +79,7 @@ type slow struct {
 
 func (l slow) Scan(ctx context.Context, s *inventory.Store, part int, before inventory.Past, yield func(inventory.Item, error) bool) bool {
 	began := time.Now()
-	if !diskio.Sleep(ctx, l.takes) {
+	if !await.Sleep(ctx, l.takes) {
 		return false
 	}
 	defer l.saw(began, time.Now())

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/plan"
 )
@@ -218,7 +219,7 @@ func (l *lane) lookAgain(ctx context.Context) error {
 		return l.wait(ctx, l.books.idle)
 	}
 	if !l.flow.forget() {
-		diskio.Sleep(ctx, paceStep)
+		await.Sleep(ctx, paceStep)
 	}
 	return ctx.Err()
 }

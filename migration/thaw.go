@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -71,7 +71,7 @@ func (v *survey) frozenDirs() (dirs []string, answers bool) {
 // rest waits for pause, or until a disk may answer again, but leastPause at least. It returns for how long to wait the next time.
 func (v *survey) rest(ctx context.Context, pause time.Duration) (next time.Duration) {
 	changed := v.source.disks.Changed()
-	diskio.Sleep(ctx, leastPause)
+	await.Sleep(ctx, leastPause)
 	wait := time.NewTimer(pause - leastPause)
 	defer wait.Stop()
 	select {

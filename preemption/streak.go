@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // streak logs a run of failures twice: when it starts and when it ends. Where settles is set, the run ends only after
@@ -46,12 +48,6 @@ func (s *streak) worked() {
 
 // sleepUntil waits for an instant or for the end of ctx, whose error it returns.
 func sleepUntil(ctx context.Context, instant time.Time) error {
-	// No timer is begun that is due already: two of those at once, in one bubble of synctest, crash Go 1.26's race detector.
-	if left := time.Until(instant); left > 0 {
-		select {
-		case <-ctx.Done():
-		case <-time.After(left):
-		}
-	}
+	await.Sleep(ctx, time.Until(instant))
 	return ctx.Err()
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
@@ -67,9 +68,7 @@ func (l localAgent) Tell(ctx context.Context, w workloads.Word) error {
 			workloads.Trouble(ctx, err)
 		}
 		conn.ResetConnectBackoff() // gRPC's own pauses grow beyond what a notice leaves
-		select {
-		case <-time.After(agentRetry):
-		case <-ctx.Done():
+		if !await.Sleep(ctx, agentRetry) {
 			return workloads.GivenUp(ctx, tries, last)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -155,7 +156,7 @@ func paced(run func(cmd *cobra.Command, args []string) error) func(cmd *cobra.Co
 func linger(ctx context.Context, err error) {
 	if u, ok := errors.AsType[*unstarted](err); ok {
 		_ = systemd.Status("tries again: %v", err) // a failure does not matter: the error is printed too
-		sleep(ctx, u.wait)
+		await.Sleep(ctx, u.wait)
 	}
 }
 

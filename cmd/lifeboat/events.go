@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/coordinator"
 )
@@ -107,7 +108,7 @@ func (f *follower) run(ctx context.Context, follow bool) error {
 		ctx, stop = context.WithCancel(ctx)
 		defer stop()
 		watching.Go(func() { // after `| head -1` has ended, the next event, whose write would fail, may come in a week
-			for sleep(ctx, show.WatchPace) {
+			for await.Sleep(ctx, show.WatchPace) {
 				if f.unread() {
 					stop()
 				}
@@ -142,7 +143,7 @@ func (f *follower) run(ctx context.Context, follow bool) error {
 			streak = true
 			fmt.Fprintf(f.stderr, "lifeboat: %s (this goes on by itself when one answers)\n", show.Plain(err.Error()))
 		}
-		if !sleep(ctx, show.WatchPace) {
+		if !await.Sleep(ctx, show.WatchPace) {
 			return nil
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/client"
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
@@ -188,7 +189,7 @@ func (g *getter) patiently(ctx context.Context, id string, h *holder, to *target
 			said = true
 			fmt.Fprintln(g.stderr, show.Plain(fmt.Sprintf("%s: %v: asking again for %s", id, err, show.Span(inFlight))))
 		}
-		if !sleep(ctx, flight.Retry) {
+		if !await.Sleep(ctx, flight.Retry) {
 			return err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/config"
@@ -273,7 +274,7 @@ func (i *initialiser) token(ctx context.Context) (string, error) {
 		if _, away := errors.AsType[errAway](err); !away {
 			return "", err
 		}
-		if !sleep(ctx, 200*time.Millisecond) {
+		if !await.Sleep(ctx, 200*time.Millisecond) {
 			return "", fmt.Errorf("once the coordinator runs, lifeboat init prints how machines join: %w", err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/client"
 )
 
@@ -52,7 +53,7 @@ func (r *resumed) Read(p []byte) (int, error) {
 			return n, nil // an error that came with bytes comes again at the next Read
 		case r.had == r.length || r.length < 0 || r.g.others == nil || tries == resumes:
 			return 0, err
-		case tries > 0 && !sleep(r.ctx, resumePause):
+		case tries > 0 && !await.Sleep(r.ctx, resumePause):
 			return 0, err
 		}
 		r.goOn()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
@@ -80,7 +81,7 @@ func (w *waiter) run(ctx context.Context, look func(context.Context) ([]leaving,
 		case w.patience > 0 && time.Since(awaySince) >= w.patience:
 			return nil, fmt.Errorf("gave up waiting after %s: %w", show.Span(w.patience), away)
 		}
-		if !sleep(ctx, waitPace(time.Since(began))) {
+		if !await.Sleep(ctx, waitPace(time.Since(began))) {
 			return nil, w.detach()
 		}
 	}
@@ -179,14 +180,4 @@ func (w *waiter) say(line string) {
 
 func (w *waiter) detach() error {
 	return fmt.Errorf("detached: %s goes on; `%s` shows it again, `%s` takes it back", w.what, w.again, w.undo)
-}
-
-// sleep waits for d, and reports whether ctx lasted as long.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // A node at peace looks through its stores and its vault from time to time, without getting in the way of its other work.
@@ -24,7 +26,7 @@ const (
 
 // AtLeisure looks again and again until ctx ends. look returns for how long it worked.
 func AtLeisure(ctx context.Context, look func(context.Context) time.Duration) {
-	for pause := FirstLook; Sleep(ctx, pause); {
+	for pause := FirstLook; await.Sleep(ctx, pause); {
 		worked := look(ctx)
 		pause = max(LeastLook, min(lookPause*worked, enoughPause), hurryPause*worked)
 	}
@@ -47,7 +49,7 @@ func InStints(ctx context.Context, away, leaves func() bool, look func(ctx conte
 			if now.Sub(woke) < lookStint {
 				return ctx.Err() == nil
 			}
-			Sleep(ctx, lookRest)
+			await.Sleep(ctx, lookRest)
 			woke = time.Now()
 			rested += woke.Sub(now)
 			return ctx.Err() == nil && !leaves()

@@ -1,19 +1,6 @@
 package diskio
 
-import (
-	"context"
-	"time"
-)
-
-// Sleep waits for d, and returns false when ctx ends first.
-func Sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+import "context"
 
 // Beside runs do, which may hang, on a goroutine of its own. done is closed once do has returned.
 func Beside(do func()) (done <-chan struct{}) {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
@@ -35,7 +35,7 @@ func Turn(ctx context.Context, news <-chan struct{}, gap, pause time.Duration) b
 	defer limit.Stop()
 	select {
 	case <-news:
-		return diskio.Sleep(ctx, gap-time.Since(began))
+		return await.Sleep(ctx, gap-time.Since(began))
 	case <-limit.C:
 	case <-ctx.Done():
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
@@ -103,7 +104,7 @@ func (sc *scrubber) paces(ctx context.Context, bytes int64, urgent bool) {
 	if !urgent || sc.takesIn() {
 		rate = max(1, rate/scrubGives)
 	}
-	diskio.Sleep(ctx, time.Duration(float64(bytes)/float64(rate)*float64(time.Second)))
+	await.Sleep(ctx, time.Duration(float64(bytes)/float64(rate)*float64(time.Second)))
 }
 
 // takesIn reports whether the disks are needed for something else: blocks come in, or this node leaves.

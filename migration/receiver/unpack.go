@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -348,7 +349,7 @@ func (u *unpacker) giveBack(ctx context.Context) {
 // disk, or a machine that stood still, a group takes so long that the last block lands early in the pause.
 func (u *unpacker) rest(ctx context.Context, took time.Duration) {
 	for left := (unpackShare - 1) * took; left > 0 && ctx.Err() == nil && u.of.untilQuiet(time.Now()) > 0; left -= lull {
-		diskio.Sleep(ctx, min(left, lull))
+		await.Sleep(ctx, min(left, lull))
 	}
 }
 

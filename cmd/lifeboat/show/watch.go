@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // WatchPace is how often --watch asks again: heartbeats come each second, so faster would show nothing new.
@@ -43,9 +45,7 @@ func Draw(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(c
 		if !watch {
 			return nil
 		}
-		select {
-		case <-time.After(WatchPace):
-		case <-ctx.Done():
+		if !await.Sleep(ctx, WatchPace) {
 			return nil
 		}
 	}

@@ -1,0 +1,28 @@
+package await
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestSleepEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if !Sleep(ctx, 20*time.Second) || time.Since(began) != 20*time.Second {
+			t.Errorf("slept %s, want 20s", time.Since(began))
+		}
+		if !Sleep(ctx, -time.Second) || time.Since(began) != 20*time.Second {
+			t.Errorf("slept %s more for a time that has passed", time.Since(began)-20*time.Second)
+		}
+		if Sleep(ctx, time.Hour) || time.Since(began) != time.Minute {
+			t.Errorf("it slept on for %s after the end of its context", time.Since(began)-time.Minute)
+		}
+		if Sleep(ctx, 0) {
+			t.Error("a context that has ended counts as one that lasts")
+		}
+	})
+}
