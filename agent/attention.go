@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
@@ -39,10 +40,11 @@ type attention struct {
 	disk   *durable.Beside // writes it
 	writes sync.Mutex      // held while an entry is changed and written; mu is not: a disk may hang, and the heartbeat takes mu
 
-	mu      sync.Mutex // guards what follows
-	boot    string
-	all     map[string]attended
-	changed chan struct{} // closed and replaced when there is something to look at
+	mu   sync.Mutex // guards what follows
+	boot string
+	all  map[string]attended
+
+	stirred await.News // there is something to look at
 }
 
 // attentionFile is what the file holds.
@@ -53,7 +55,7 @@ type attentionFile struct {
 
 // openAttention reads the file. If it returns an error the attention is empty, and usable all the same.
 func openAttention(path, boot string, disk *durable.Beside) (*attention, error) {
-	t := &attention{path: path, disk: disk, boot: boot, all: map[string]attended{}, changed: make(chan struct{})}
+	t := &attention{path: path, disk: disk, boot: boot, all: map[string]attended{}}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
@@ -99,19 +101,6 @@ func (t *attention) amend(name string, change func(*attended)) (attended, error)
 	defer t.mu.Unlock()
 	t.all = all
 	return d, err
-}
-
-func (t *attention) changes() <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.changed
-}
-
-func (t *attention) stir() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	close(t.changed)
-	t.changed = make(chan struct{})
 }
 
 // boot names this boot of the machine.

@@ -75,7 +75,7 @@ func (e *evacuations) saveDying() {
 // evacuate empties the disks that are to be emptied, one after the other, until ctx ends.
 func (e *evacuations) evacuate(ctx context.Context) {
 	for ctx.Err() == nil {
-		changed, notices, health := e.changes(), e.incidents.Changes(), e.disks.Changed()
+		changed, notices, health := e.changed.Next(), e.incidents.Changes(), e.disks.Changed()
 		if v, ok := e.next(e.mayEmpty); ok {
 			e.empties(ctx, v)
 			continue
@@ -146,7 +146,7 @@ func (e *evacuations) empties(ctx context.Context, v evacuation) {
 // when ctx ends first.
 func (e *evacuations) overtaken(ctx context.Context, v evacuation, stop context.CancelFunc) bool {
 	for {
-		changed, notices, health := e.changes(), e.incidents.Changes(), e.disks.Changed()
+		changed, notices, health := e.changed.Next(), e.incidents.Changes(), e.disks.Changed()
 		if first, ok := e.next(e.mayEmpty); !e.mayEmpty(v) || ok && first.before(v) {
 			stop()
 			return true

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration"
@@ -50,12 +51,13 @@ type evacuations struct {
 	all     []evacuation
 	running string           // id; empty: none
 	drain   *migration.Drain // of the running one
-	changed chan struct{}
+
+	changed await.News
 }
 
 // openEvacuations reads the list that an earlier process wrote. If it returns an error the list is empty.
 func openEvacuations(dir string, disk *durable.Beside) (*evacuations, error) {
-	e := &evacuations{dir: dir, disk: disk, changed: make(chan struct{})}
+	e := &evacuations{dir: dir, disk: disk}
 	b, err := os.ReadFile(e.file())
 	if errors.Is(err, fs.ErrNotExist) {
 		return e, nil
@@ -83,8 +85,7 @@ func (e *evacuations) edit(change func([]evacuation) []evacuation) error {
 	e.mu.Lock()
 	e.all = change(slices.Clone(e.all))
 	b, err := json.Marshal(e.all)
-	close(e.changed)
-	e.changed = make(chan struct{})
+	e.changed.Tell()
 	e.mu.Unlock()
 	if err == nil {
 		err = e.disk.Do("evacuations", func() error {
@@ -200,12 +201,6 @@ func (e *evacuations) next(may func(evacuation) bool) (first evacuation, ok bool
 
 func (v evacuation) before(other evacuation) bool {
 	return v.By != byOperator && other.By == byOperator
-}
-
-func (e *evacuations) changes() <-chan struct{} {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.changed
 }
 
 func (e *evacuations) list() []evacuation {

@@ -128,10 +128,7 @@ func (r *refuge) add(incident string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.here[incident] = true
-	select {
-	case r.used <- struct{}{}:
-	default:
-	}
+	await.Mark(r.used)
 }
 
 func (r *refuge) drop(incident string) {

@@ -40,7 +40,7 @@ func (a *Agent) Reload(cfg Config) (left []string) {
 	l := a.limits.Load().Drain
 	a.course.drains.limit(l)
 	a.evacuations.limit(l)
-	a.workloads.attention.stir() // the limits decide when workloads are stopped
+	a.workloads.attention.stirred.Tell() // the limits decide when workloads are stopped
 
 	left = config.Differs(a.file, cfg, "drain", "receive", "policy")
 	for _, key := range config.Differs(a.file.Receive, cfg.Receive, "reserve_bytes") {

@@ -44,7 +44,7 @@ func (t *attendant) stopAt(i preemption.Incident, w *watched) time.Time {
 // stopInTime waits until it is time, and stops the workload. It stops one at once that an earlier process had begun to stop.
 func (t *attendant) stopInTime(ctx context.Context, w *watched) {
 	for ctx.Err() == nil {
-		changed, stirred := t.incidents.Changes(), t.attention.changes()
+		changed, stirred := t.incidents.Changes(), t.attention.stirred.Next()
 		p, _ := t.incidents.Open()
 		i := p.Incident
 		at := t.stopAt(i, w)
@@ -137,7 +137,7 @@ func after(pause time.Duration) func() time.Time {
 // ends first.
 func (t *attendant) untilFinished(ctx context.Context, w *watched, incident string, until func() time.Time) (still bool) {
 	for {
-		changed, stirred := t.incidents.Changes(), t.attention.changes()
+		changed, stirred := t.incidents.Changes(), t.attention.stirred.Next()
 		if over, _ := w.finished(incident); over {
 			return false
 		}

@@ -133,7 +133,7 @@ func (c *course) untilNextPass(ctx context.Context, pause time.Duration) {
 	next := time.Now().Add(pause)
 	var said []string
 	for ctx.Err() == nil {
-		changed, stirred := c.incidents.Changes(), c.workloads.attention.changes()
+		changed, stirred := c.incidents.Changes(), c.workloads.attention.stirred.Next()
 		i := c.incidents.current()
 		why := c.waitsFor(i)
 		if len(why) == 0 {

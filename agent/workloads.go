@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
@@ -163,10 +164,7 @@ func (d attended) state(seen workloads.State, incident string) workloads.State {
 
 // lookAgain has a workload looked at now.
 func (w *watched) lookAgain() {
-	select {
-	case w.again <- struct{}{}:
-	default: // that is asked for already
-	}
+	await.Mark(w.again)
 }
 
 // finished reports whether a workload has been seen to be over since the node began to leave.
@@ -191,7 +189,7 @@ func (t *attendant) awaited(incident string) (all []string) {
 
 // stir wakes everything that waits for workloads.
 func (t *attendant) stir() {
-	t.attention.stir()
+	t.attention.stirred.Tell()
 	t.nudge()
 }
 

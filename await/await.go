@@ -4,6 +4,7 @@ package await
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -17,5 +18,39 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// News tells all who wait that something has changed. Its zero value is ready.
+type News struct {
+	mu   sync.Mutex    // guards next
+	next chan struct{} // nil: nobody has asked for it since the last Tell
+}
+
+// Next returns what the next Tell closes. Who asks before looking at what may change misses no change.
+func (n *News) Next() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.next == nil {
+		n.next = make(chan struct{})
+	}
+	return n.next
+}
+
+// Tell wakes all who wait.
+func (n *News) Tell() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.next != nil {
+		close(n.next)
+		n.next = nil
+	}
+}
+
+// Mark fills a channel that has room for one, unless it is full already.
+func Mark(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }

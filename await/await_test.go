@@ -26,3 +26,31 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 		}
 	})
 }
+
+func TestNewsWakesAllWhoWaited(t *testing.T) {
+	var n News
+	n.Tell() // to nobody
+	one, other := n.Next(), n.Next()
+	select {
+	case <-one:
+		t.Error("it was told before there was news")
+	default:
+	}
+	n.Tell()
+	<-one
+	<-other
+	select {
+	case <-n.Next():
+		t.Error("old news counts as news")
+	default:
+	}
+}
+
+func TestMarkNeverWaits(t *testing.T) {
+	c := make(chan struct{}, 1)
+	Mark(c)
+	Mark(c)
+	if len(c) != 1 {
+		t.Errorf("got %d marks, want one", len(c))
+	}
+}

@@ -108,9 +108,7 @@ func (r *reader) more() (events []*told, news <-chan struct{}) {
 
 // coming is closed when there is a newer event than now.
 func (r *replica) coming() <-chan struct{} {
-	r.hub.mu.RLock()
-	defer r.hub.mu.RUnlock()
-	return r.hub.news
+	return r.hub.news.Next()
 }
 
 // find looks up the reader's position by place instead of by number: at the start, and when the hub no longer has the next event.
@@ -134,12 +132,12 @@ func (r *reader) find() (events []*told, news <-chan struct{}) {
 		here := h.events[number-h.first:]
 		here = here[:min(len(here), eventBatch)]
 		r.number = number + uint64(len(here))
-		return append(events, here...), h.news
+		return append(events, here...), h.news.Next()
 	}
 	for _, e := range missing[:min(len(missing), eventBatch)] {
 		events = append(events, &told{Event: e})
 	}
-	return events, h.news
+	return events, h.news.Next()
 }
 
 // gap is the event for a reader whose place is older than all that is kept, or not of this fleet's history; nil: it can go on.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
@@ -20,15 +21,16 @@ const hubKept = 4096
 type hub struct {
 	mu     sync.RWMutex // guards all below; taken after a replica's
 	events []*told
-	first  uint64        // number of events[0]; numbers have no gaps
-	news   chan struct{} // closed when there are more
-	last   uint64        // index of the last event of the log
-	term   uint64        // the last term in which this coordinator led; 0: it never did
-	soft   uint64        // how many soft events there were since the last event of the log
-	forgot api.Place     // of the newest soft event that is no longer here
+	first  uint64    // number of events[0]; numbers have no gaps
+	last   uint64    // index of the last event of the log
+	term   uint64    // the last term in which this coordinator led; 0: it never did
+	soft   uint64    // how many soft events there were since the last event of the log
+	forgot api.Place // of the newest soft event that is no longer here
+
+	news await.News // there are more
 }
 
-func newHub() *hub { return &hub{first: 1, news: make(chan struct{})} }
+func newHub() *hub { return &hub{first: 1} }
 
 // publish adds events of the log.
 func (h *hub) publish(events []registry.Event) {
@@ -67,8 +69,7 @@ func (h *hub) wake() {
 		}
 		h.events, h.first = slices.Clone(h.events[n:]), h.first+uint64(n)
 	}
-	close(h.news)
-	h.news = make(chan struct{})
+	h.news.Tell()
 }
 
 // enter begins a term as the leader. If it is the same term as before, soft events are numbered on.
@@ -97,7 +98,7 @@ func (h *hub) from(number uint64) (events []*told, news <-chan struct{}, ok bool
 		return nil, nil, false
 	}
 	events = h.events[number-h.first:]
-	return events[:min(len(events), eventBatch)], h.news, true
+	return events[:min(len(events), eventBatch)], h.news.Next(), true
 }
 
 // before is the index of the last event of the log that is older than all here. Called with mu held.

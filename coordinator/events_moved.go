@@ -44,10 +44,7 @@ func (m *moves) add(holder string, landed blockmap.Arrivals) {
 		all.Add(from, n)
 	}
 	m.total[holder] = all
-	select {
-	case m.some <- struct{}{}:
-	default:
-	}
+	await.Mark(m.some)
 }
 
 func (m *moves) take() map[string]blockmap.Arrivals {

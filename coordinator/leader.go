@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 )
 
@@ -35,12 +36,13 @@ type office struct {
 	number uint64          // of the term, in raft's count
 	term   context.Context
 	leave  context.CancelFunc
-	sure   time.Time     // when the question was asked to which a majority last said that this one leads
-	turned chan struct{} // closed and replaced when there may be another leader
+	sure   time.Time // when the question was asked to which a majority last said that this one leads
+
+	turned await.News // there may be another leader
 }
 
 func newOffice(lease time.Duration) *office {
-	return &office{lease: lease, asking: make(chan struct{}, 1), turned: make(chan struct{})}
+	return &office{lease: lease, asking: make(chan struct{}, 1)}
 }
 
 // enter begins the term of that number.
@@ -63,26 +65,7 @@ func (o *office) resume(number uint64) {
 func (o *office) begin() {
 	o.term, o.leave = context.WithCancel(o.base)
 	o.sure = time.Time{}
-	o.tell()
-}
-
-// turns wakes all who wait for a change of the leader.
-func (o *office) turns() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.tell()
-}
-
-func (o *office) tell() {
-	close(o.turned)
-	o.turned = make(chan struct{})
-}
-
-// turn is closed when there may be another leader.
-func (o *office) turn() <-chan struct{} {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.turned
+	o.turned.Tell()
 }
 
 // quit ends the term, and with it all calls and streams that hold it. It returns the term's number, for resume; 0: there was no term.
@@ -185,7 +168,7 @@ func (l *ledger) await(ctx context.Context) {
 	}
 	patience := time.After(2 * l.office.lease)
 	for {
-		turned := l.office.turn()
+		turned := l.office.turned.Next()
 		term, _ := l.inOffice()
 		if name, _ := l.leader(); term != nil || name != "" && name != string(l.own) {
 			return
@@ -345,7 +328,7 @@ func (l *ledger) noteTurns(ctx context.Context, log *slog.Logger) error {
 			return nil
 		case <-look:
 		case <-l.turned:
-			l.office.turns()
+			l.office.turned.Tell()
 		case <-late.C:
 			if said == "" {
 				leads = ""

@@ -57,7 +57,7 @@ func (s *succession) run(ctx context.Context) error {
 	defer look.Stop()
 	stays := false // leads on although unfit, and has logged that
 	for {
-		news, turned := s.ledger.fsm.coming(), s.ledger.office.turn()
+		news, turned := s.ledger.fsm.coming(), s.ledger.office.turned.Next()
 		pause := asidePause
 		if why := s.unfit(); why == "" {
 			stays = false

@@ -124,7 +124,7 @@ type failure struct {
 
 func (p *poster) run(ctx context.Context) {
 	for {
-		turn := p.ledger.office.turn()
+		turn := p.ledger.office.turned.Next()
 		if term, _ := p.ledger.inOffice(); term != nil {
 			term, cancel := context.WithCancel(term)
 			stop := context.AfterFunc(ctx, cancel)

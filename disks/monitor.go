@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/await"
 )
 
 const sysfsRoot = sysfs("/sys")
@@ -75,7 +77,8 @@ type Monitor struct {
 	reserve int64
 	places  []*place
 	devices map[string]*device
-	changed chan struct{}
+
+	changed await.News // the health of a disk
 }
 
 // table is what is mounted.
@@ -95,7 +98,6 @@ func New(cfg Config) *Monitor {
 		answers:   make(chan *question),
 		wake:      make(chan struct{}, 1),
 		devices:   make(map[string]*device),
-		changed:   make(chan struct{}),
 	}
 	m.newProber = func() prober {
 		if len(m.cfg.Command) > 0 {
@@ -144,18 +146,13 @@ func (m *Monitor) placeOf(path string) *place {
 
 // rouse makes Run take its next turn at once.
 func (m *Monitor) rouse() {
-	select {
-	case m.wake <- struct{}{}:
-	default: // it is about to
-	}
+	await.Mark(m.wake)
 }
 
 // Changed returns a channel that is closed when the health of any disk changes after this call. Call it before the Snapshot
 // that it is to follow.
 func (m *Monitor) Changed() <-chan struct{} {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.changed
+	return m.changed.Next()
 }
 
 // farewell is how long Run waits at its end for probes that are under way. A probe that hangs is left behind.

@@ -312,6 +312,5 @@ func (m *Monitor) judge(p *place, now time.Time, f finding, whole bool) {
 		said = append(said, "why", why)
 	}
 	log("disk health changed", said...)
-	close(m.changed)
-	m.changed = make(chan struct{})
+	m.changed.Tell()
 }

@@ -3,9 +3,9 @@ package heartbeat
 import (
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // mostApps is how many one call may name (api/lifeboat.proto).
@@ -32,33 +32,21 @@ func (c *Client) CheckApps(ctx context.Context, apps []string) (over map[string]
 
 // AppsChanged is closed when the answer to a beat says that apps have ended, or that an end was taken back. It is also
 // closed when a new coordinator begins to count.
-func (c *Client) AppsChanged() <-chan struct{} { return c.ends.next() }
+func (c *Client) AppsChanged() <-chan struct{} { return c.ends.changed.Next() }
 
 // Lapsed is closed when the coordinator next says that some blocks that this node carried are held no more.
-func (c *Client) Lapsed() <-chan struct{} { return c.lapses.next() }
+func (c *Client) Lapsed() <-chan struct{} { return c.lapses.changed.Next() }
 
 // ends watches a number in the replies that changes with each such event: ended apps, or carried blocks that are held no
 // more.
 type ends struct {
-	mu      sync.Mutex
-	number  uint64
-	changed chan struct{} // closed, and replaced, when the number changes
+	number  uint64 // of the newest reply; whoever hears the replies owns it
+	changed await.News
 }
-
-func newEnds() *ends { return &ends{changed: make(chan struct{})} }
 
 func (e *ends) hear(number uint64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if number != 0 && number != e.number {
 		e.number = number
-		close(e.changed)
-		e.changed = make(chan struct{})
+		e.changed.Tell()
 	}
-}
-
-func (e *ends) next() <-chan struct{} {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.changed
 }

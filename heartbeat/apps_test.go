@@ -10,7 +10,7 @@ import (
 // The apps that hold a node up are those of the newest reply, even if its directive is no news. Before the first reply they
 // are not known.
 func TestAppsAreOfTheNewestReply(t *testing.T) {
-	w := newWishes()
+	w := new(wishes)
 	w.believe(&api.Directive{Decommission: "dec-1"})
 	if _, heard := w.elsewhere(); heard {
 		t.Error("a journal's word was taken for a reply's")
@@ -30,12 +30,12 @@ func TestAppsAreOfTheNewestReply(t *testing.T) {
 // Each new number in a reply is news once: an app has ended. A reply without a number says nothing: no app has ended, or the
 // coordinator is an older one.
 func TestEndsOfAppsAreToldOnce(t *testing.T) {
-	e := newEnds()
+	e := new(ends)
 	for i, hear := range []struct {
 		number uint64
 		news   bool
 	}{{0, false}, {7, true}, {7, false}, {0, false}, {9, true}, {7, true}} { // the last number is of a coordinator that was restored
-		changed := e.next()
+		changed := e.changed.Next()
 		e.hear(hear.number)
 		select {
 		case <-changed:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 )
 
 const (
@@ -89,12 +90,11 @@ func (w *brokenWords) putBack(blocks []*api.HeldBlock) {
 
 // agains are the blocks that the newest reply asks this node to carry again.
 type agains struct {
-	mu      sync.Mutex
-	blocks  []*api.BrokenBlock
-	changed chan struct{}
-}
+	mu     sync.Mutex // guards blocks
+	blocks []*api.BrokenBlock
 
-func newAgains() *agains { return &agains{changed: make(chan struct{})} }
+	changed await.News
+}
 
 func (a *agains) hear(blocks []*api.BrokenBlock) {
 	a.mu.Lock()
@@ -104,13 +104,12 @@ func (a *agains) hear(blocks []*api.BrokenBlock) {
 	})
 	if !same {
 		a.blocks = blocks
-		close(a.changed)
-		a.changed = make(chan struct{})
+		a.changed.Tell()
 	}
 }
 
 func (a *agains) list() ([]*api.BrokenBlock, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.blocks, a.changed
+	return a.blocks, a.changed.Next()
 }

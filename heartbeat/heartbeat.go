@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // farewell is how long Run waits, once its context has ended, for writes to a disk that may hang. A write that hangs in the
@@ -84,14 +85,14 @@ type Client struct {
 	cfg     Config
 	log     *slog.Logger
 	links   *links
-	wishes  *wishes
+	wishes  wishes
 	peers   *peerBook
 	revoked *revokedBook
 	outbox  *outbox
 	broken  brokenWords
-	again   *agains
-	ends    *ends
-	lapses  *ends
+	again   agains
+	ends    ends
+	lapses  ends
 	nudge   chan struct{}
 	unsaid  chan struct{}      // see Unaccounted
 	back    chan time.Duration // see Back
@@ -123,13 +124,9 @@ func New(cfg Config) (*Client, error) {
 		cfg:     cfg,
 		log:     cfg.Log,
 		links:   newLinks(cfg),
-		wishes:  newWishes(),
 		peers:   loadPeers(cfg.PeersFile, cfg.Node, cfg.Log),
 		revoked: loadRevoked(cfg.RevokedFile, cfg.Log),
 		outbox:  newOutbox(),
-		again:   newAgains(),
-		ends:    newEnds(),
-		lapses:  newEnds(),
 		nudge:   make(chan struct{}, 1),
 		unsaid:  make(chan struct{}, 1),
 		back:    make(chan time.Duration, 1),
@@ -164,15 +161,7 @@ func (c *Client) Run(ctx context.Context) error {
 }
 
 // Nudge asks for a beat now, because the status changed in a way that should not wait for the next one.
-func (c *Client) Nudge() { mark(c.nudge) }
-
-// mark fills a channel that has room for one, unless it is full already.
-func mark(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+func (c *Client) Nudge() { await.Mark(c.nudge) }
 
 // Health says which coordinator is in use, when one last answered a beat (zero: never yet), and what is wrong at present
 // (empty: nothing).

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 )
 
 const (
@@ -65,7 +66,7 @@ func (o *outbox) put(n int, landed bool, add func(to *words)) {
 		add(&o.words)
 	}
 	if o.isOpen && !wasDue && (o.fullDue || o.words.count >= manyQueued) {
-		mark(o.wake)
+		await.Mark(o.wake)
 	}
 }
 
@@ -74,7 +75,7 @@ func (o *outbox) hurry() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.isOpen && o.words.count > 0 {
-		mark(o.wake)
+		await.Mark(o.wake)
 	}
 }
 
@@ -93,7 +94,7 @@ func (o *outbox) open() {
 	defer o.mu.Unlock()
 	o.isOpen = true
 	if o.fullDue || o.words.count > 0 {
-		mark(o.wake)
+		await.Mark(o.wake)
 	}
 }
 

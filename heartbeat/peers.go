@@ -96,7 +96,7 @@ func (b *peerBook) hear(peers []*api.Peer) {
 		}
 	}
 	b.peers = peers
-	mark(b.dirty)
+	await.Mark(b.dirty)
 }
 
 func (b *peerBook) missedAt() time.Time {
@@ -144,7 +144,7 @@ func keepFile(ctx context.Context, file string, dirty chan struct{}, write func(
 				return
 			}
 			await.Sleep(ctx, saveAgain)
-			mark(dirty)
+			await.Mark(dirty)
 		}
 	}
 }

@@ -210,7 +210,7 @@ func (p *pulse) take(reply *api.HeartbeatReply) error {
 	p.ends.hear(reply.GetAppsChanged())
 	p.lapses.hear(reply.GetLapses())
 	if reply.GetUnaccounted() {
-		mark(p.unsaid)
+		await.Mark(p.unsaid)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/durable"
 )
 
@@ -79,7 +80,7 @@ func (b *revokedBook) hear(version uint64, all []*api.Revoked) (news bool) {
 		return false
 	}
 	b.version, b.all = version, all
-	mark(b.dirty)
+	await.Mark(b.dirty)
 	return true
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // sameDeadline is how far a deadline may seem to move before it is another one: the remaining time crosses the wire, so
@@ -24,15 +25,14 @@ type wish struct {
 // wishes turns the directive that every reply repeats into the changes that NextDirective returns. It compares the newest
 // directive with the one given last, so that neither a lost reply nor a slow caller loses a change.
 type wishes struct {
-	mu      sync.Mutex // guards what follows
-	wished  *wish
-	given   *wish
-	apps    []string      // of the last reply
-	heard   bool          // there was a reply since the start
-	changed chan struct{} // closed, and replaced, when wished is no longer what was given
-}
+	mu     sync.Mutex // guards what follows
+	wished *wish
+	given  *wish
+	apps   []string // of the last reply
+	heard  bool     // there was a reply since the start
 
-func newWishes() *wishes { return &wishes{changed: make(chan struct{})} }
+	changed await.News // wished is no longer what was given
+}
 
 // hear takes what one reply says; nil or no id: nothing is wished.
 func (w *wishes) hear(d *api.Directive) {
@@ -47,8 +47,7 @@ func (w *wishes) hear(d *api.Directive) {
 	defer w.mu.Unlock()
 	w.wished, w.apps, w.heard = heard, d.GetApps(), true
 	if !same(w.wished, w.given) {
-		close(w.changed)
-		w.changed = make(chan struct{})
+		w.changed.Tell()
 	}
 }
 
@@ -60,7 +59,7 @@ func (w *wishes) next(ctx context.Context) (*api.Directive, error) {
 			defer w.mu.Unlock()
 			return w.given.now(), nil
 		}
-		changed := w.changed
+		changed := w.changed.Next()
 		w.mu.Unlock()
 		select {
 		case <-ctx.Done():

@@ -128,7 +128,7 @@ func TestForgottenNodeKeepsItsDirective(t *testing.T) {
 }
 
 func TestNoDirectiveIsLostBetweenManyChangesAndASlowCaller(t *testing.T) {
-	w := newWishes()
+	w := new(wishes)
 	for _, id := range []string{"d-1", "", "d-2", "d-1", "", "d-3"} {
 		w.hear(&api.Directive{Decommission: id})
 	}

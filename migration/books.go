@@ -3,6 +3,7 @@ package migration
 import (
 	"sync"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -109,7 +110,7 @@ func (b *books) forget(transfer uint32) (e plan.Entry, ok bool) {
 	if e, ok = b.inflight.take(transfer); ok {
 		b.room.Add(&e.Block, e.Bytes())
 	}
-	b.tell()
+	await.Mark(b.changed)
 	return e, ok
 }
 
@@ -131,20 +132,13 @@ func (b *books) settle(verdicts []wire.Verdict, space []plan.Entry) (moved []pla
 			refused = append(refused, answered{e, v})
 		}
 	}
-	b.tell()
+	await.Mark(b.changed)
 	return moved, refused
 }
 
 type answered struct {
 	plan.Entry
 	wire.Verdict
-}
-
-func (b *books) tell() {
-	select {
-	case b.changed <- struct{}{}:
-	default:
-	}
 }
 
 // roomLeft is what room the peer has for more.

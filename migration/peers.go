@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/plan"
@@ -186,10 +187,7 @@ func (ps *peers) ended(p *peerState) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	ps.fan.ended(p, time.Now())
-	select {
-	case ps.vacant <- struct{}{}:
-	default:
-	}
+	await.Mark(ps.vacant)
 }
 
 // Back-off of a peer that is in trouble: short at first, because 30 seconds are all there is.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/reading"
@@ -19,11 +20,11 @@ type questions struct {
 	sealed bool          // none are added any more
 	ready  chan struct{} // has one when there is something to ask about, or the last was added
 	open   int           // blocks that were added, and about which nobody has answered
-	fewer  chan struct{} // closed when open falls
+	fewer  await.News    // open falls
 }
 
 func newQuestions(dir, of string) questions {
-	return questions{spool: plan.Spool{Path: filepath.Join(dir, of+".spool")}, ready: make(chan struct{}, 1), fewer: make(chan struct{})}
+	return questions{spool: plan.Spool{Path: filepath.Join(dir, of+".spool")}, ready: make(chan struct{}, 1)}
 }
 
 // add makes a block be asked about, and reports false if it will not be. If the disk takes no more, this block is the last.
@@ -36,7 +37,7 @@ func (q *questions) add(b inventory.Block) bool {
 	q.sealed = q.spool.Push(b) != nil
 	q.open++
 	if q.sealed || q.spool.Left.Blocks >= reading.MostAsked {
-		q.rouse()
+		await.Mark(q.ready)
 	}
 	return true
 }
@@ -45,21 +46,14 @@ func (q *questions) add(b inventory.Block) bool {
 func (q *questions) flush() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.rouse()
+	await.Mark(q.ready)
 }
 
 func (q *questions) seal() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.sealed = true
-	q.rouse()
-}
-
-func (q *questions) rouse() {
-	select {
-	case q.ready <- struct{}{}:
-	default:
-	}
+	await.Mark(q.ready)
 }
 
 // take returns the next to ask about, none if there are none now, and whether some may follow.
@@ -115,15 +109,14 @@ func (q *questions) answered(n int) {
 
 func (q *questions) less(n int) {
 	q.open -= min(n, q.open)
-	close(q.fewer)
-	q.fewer = make(chan struct{})
+	q.fewer.Tell()
 }
 
 // settled waits until all that was added is answered, and is false when ctx ends first.
 func (q *questions) settled(ctx context.Context) bool {
 	for {
 		q.mu.Lock()
-		open, fewer := q.open, q.fewer
+		open, fewer := q.open, q.fewer.Next()
 		q.mu.Unlock()
 		if open == 0 {
 			return true

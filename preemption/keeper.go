@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/durable"
 )
 
@@ -49,11 +50,12 @@ type Keeper[W any] struct {
 	journal *journal[W]
 	writes  sync.Mutex // held while a page is changed and written; mu is not: a disk may hang, and the heartbeat takes mu
 
-	mu      sync.Mutex // guards what follows
-	open    bool
-	page    Page[W]
-	ended   ended[W]
-	changed chan struct{} // closed and replaced when the incident changes
+	mu    sync.Mutex // guards what follows
+	open  bool
+	page  Page[W]
+	ended ended[W]
+
+	changed await.News // the incident changes
 }
 
 // ended is the newest ended incident, as far as the journal could be read. It is kept in memory, because people ask what
@@ -86,7 +88,7 @@ func OpenKeeper[W any](cfg KeeperConfig) (*Keeper[W], error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keeper[W]{cfg: cfg, journal: j, changed: make(chan struct{})}
+	k := &Keeper[W]{cfg: cfg, journal: j}
 	p, ok, err := j.read()
 	if err != nil {
 		return k, err
@@ -268,9 +270,7 @@ func (k *Keeper[W]) Stance() (stance Stance, changes time.Time) {
 
 // Changes returns a channel that is closed when the incident changes next.
 func (k *Keeper[W]) Changes() <-chan struct{} {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.changed
+	return k.changed.Next()
 }
 
 // Dir is where an incident's owner may keep its files. The directories of ended incidents are kept for a while.
@@ -281,8 +281,7 @@ func (k *Keeper[W]) set(open bool, p Page[W]) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.open, k.page = open, p
-	close(k.changed)
-	k.changed = make(chan struct{})
+	k.changed.Tell()
 }
 
 // write puts a page on disk. The caller holds writes.

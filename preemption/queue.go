@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // queue hands notices from the goroutines that hear them to the one that acts on them. It keeps only the newest word about
@@ -21,7 +23,7 @@ func (q *queue) push(n Notice) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = append(slices.DeleteFunc(q.waiting, n.same), n)
-	q.wake()
+	await.Mark(q.ready)
 }
 
 // pop blocks until something waits or ctx ends.
@@ -40,16 +42,9 @@ func (q *queue) pop(ctx context.Context) (Notice, error) {
 		n := q.waiting[0]
 		q.waiting = slices.Delete(q.waiting, 0, 1)
 		if len(q.waiting) > 0 {
-			q.wake()
+			await.Mark(q.ready)
 		}
 		q.mu.Unlock()
 		return n, nil
-	}
-}
-
-func (q *queue) wake() {
-	select {
-	case q.ready <- struct{}{}:
-	default:
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/await"
 )
 
 const (
@@ -41,15 +43,8 @@ func (u *unhurried) Write(line []byte) (int, error) {
 	} else {
 		u.lines = append(u.lines, line...)
 	}
-	u.nudge()
+	await.Mark(u.more)
 	return len(line), nil
-}
-
-func (u *unhurried) nudge() {
-	select {
-	case u.more <- struct{}{}:
-	default:
-	}
 }
 
 // run writes the lines that Write took, until close.
@@ -76,7 +71,7 @@ func (u *unhurried) run(log *slog.Logger) {
 func (u *unhurried) close() {
 	u.mu.Lock()
 	u.closed = true
-	u.nudge()
+	await.Mark(u.more)
 	u.mu.Unlock()
 	select {
 	case <-u.ended:

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -33,8 +34,7 @@ type Plan struct {
 	closed      bool
 	spoolErr    error           // the first time that a spool could not be written
 	unread      inventory.Count // blocks in a spool that could not be read back
-	watched     bool            // somebody waits for changed
-	changed     chan struct{}   // closed when anything above changes, if somebody waits for it
+	changed     await.News      // anything above changes
 }
 
 // Config is what a plan is of, and what it may ask.
@@ -57,19 +57,7 @@ const (
 
 // New returns a plan that is empty. Close it.
 func New(cfg Config) *Plan {
-	return &Plan{cfg: cfg, worths: newWorths(cfg.Stores, cfg.Told), changed: make(chan struct{})}
-}
-
-func (p *Plan) wake() {
-	if p.watched {
-		close(p.changed)
-		p.changed, p.watched = make(chan struct{}), false
-	}
-}
-
-func (p *Plan) watch() <-chan struct{} {
-	p.watched = true
-	return p.changed
+	return &Plan{cfg: cfg, worths: newWorths(cfg.Stores, cfg.Told)}
 }
 
 // Add appends a block. It waits, while ctx lasts, when the spools cannot be written and memory is used up.
@@ -78,7 +66,7 @@ func (p *Plan) Add(ctx context.Context, b inventory.Block) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.unspooled() >= maxUnspooled && !p.closed && !p.relieve() {
-		changed := p.watch()
+		changed := p.changed.Next()
 		p.mu.Unlock()
 		select {
 		case <-changed:
@@ -97,7 +85,7 @@ func (p *Plan) Add(ctx context.Context, b inventory.Block) error {
 		dir = dirs[0]
 	}
 	p.noteSpool(p.spool(b, dir).Push(b))
-	p.wake()
+	p.changed.Tell()
 	return nil
 }
 
@@ -106,7 +94,7 @@ func (p *Plan) Seal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sealed = true
-	p.wake()
+	p.changed.Tell()
 }
 
 // Again puts back a block that a peer had and has no more. It leaves before all others: nobody has it now. Again reports false once
@@ -119,7 +107,7 @@ func (p *Plan) Again(e Entry) bool {
 	}
 	e.Value = p.worths.said(e.Block)
 	p.returned = append(p.returned, e)
-	p.wake()
+	p.changed.Tell()
 	return true
 }
 
@@ -145,7 +133,7 @@ func (p *Plan) empty() bool {
 func (p *Plan) Await(ctx context.Context, try func() (ok bool, wait time.Duration, err error)) error {
 	for {
 		p.mu.Lock()
-		changed := p.watch()
+		changed := p.changed.Next()
 		p.mu.Unlock()
 		ok, wait, err := try()
 		if ok || err != nil {
@@ -169,7 +157,7 @@ func (p *Plan) Settle(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.outstanding -= n
-	p.wake()
+	p.changed.Tell()
 }
 
 // GiveBack returns a block that was handed out, to be tried again after the delay.
@@ -180,7 +168,7 @@ func (p *Plan) GiveBack(e Entry, delay time.Duration, why string) {
 	past.due, past.Why = time.Now().Add(delay), why
 	p.returned = append(p.returned, e.After(past))
 	p.outstanding--
-	p.wake()
+	p.changed.Tell()
 }
 
 // PutBack returns blocks that were handed out and not begun.
@@ -189,7 +177,7 @@ func (p *Plan) PutBack(batch []Entry) {
 	defer p.mu.Unlock()
 	p.returned = slices.Insert(p.returned, 0, batch...)
 	p.outstanding -= len(batch)
-	p.wake()
+	p.changed.Tell()
 }
 
 // Idle waits until the plan is empty.
@@ -204,7 +192,7 @@ func (p *Plan) First(ctx context.Context) error {
 func (p *Plan) until(ctx context.Context, is func() bool) error {
 	for {
 		p.mu.Lock()
-		so, changed := is(), p.watch()
+		so, changed := is(), p.changed.Next()
 		p.mu.Unlock()
 		if so {
 			return nil
@@ -246,7 +234,7 @@ func (p *Plan) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	p.wake()
+	p.changed.Tell()
 	var errs []error
 	for _, s := range p.order {
 		errs = append(errs, s.Close())

@@ -111,7 +111,7 @@ func (p *Plan) Bar(dirs map[string]string) {
 	defer p.mu.Unlock()
 	if !maps.Equal(p.barred, dirs) {
 		p.barred = dirs
-		p.wake()
+		p.changed.Tell()
 	}
 }
 
@@ -138,7 +138,7 @@ func (p *Plan) setAside(b inventory.Block) bool {
 		return false
 	}
 	p.noteSpool(p.spool(b, dir).Push(b))
-	p.wake() // fewer blocks are left for lanes that wait
+	p.changed.Tell() // fewer blocks are left for lanes that wait
 	return true
 }
 

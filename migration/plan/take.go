@@ -114,7 +114,7 @@ func (p *Plan) one(now time.Time, passed *int, peer string, room Room, affordabl
 			continue
 		}
 		for b := range p.pops(s.Spool) {
-			p.wake() // there is room in memory, should the scan wait for it
+			p.changed.Tell() // there is room in memory, should the scan wait for it
 			if p.setAside(b) {
 				continue
 			}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -91,10 +92,7 @@ func (c *committer) submit(batch []*landed) {
 		}
 		s.queue = append(s.queue, l)
 		if s.bytes += l.Bytes(); s.bytes >= gatherBytes {
-			select {
-			case s.full <- struct{}{}:
-			default:
-			}
+			await.Mark(s.full)
 		}
 		if !s.running {
 			s.running = true
@@ -377,10 +375,7 @@ func (c *committer) record(batch []*landed) {
 		c.vault.Keep(s, ends[s.No].At)
 	}
 	if c.vault.Catalog.Wasted() >= wasteBytes {
-		select {
-		case c.waste <- struct{}{}:
-		default:
-		}
+		await.Mark(c.waste)
 	}
 	c.vault.Unread.Note(records)
 	if len(held) > 0 {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -24,9 +25,9 @@ type door struct {
 	serving sync.WaitGroup // streams
 
 	mu      sync.Mutex
-	stopped bool          // no stream is let in any more
-	owing   int           // blocks that were accepted whole and have no receipt yet
-	settled chan struct{} // closed and replaced when owing comes down to 0
+	stopped bool       // no stream is let in any more
+	owing   int        // blocks that were accepted whole and have no receipt yet
+	settled await.News // owing has come down to 0
 }
 
 // enter counts a stream in, or says why not.
@@ -94,8 +95,7 @@ func (d *door) answered(blocks int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.owing -= blocks; blocks > 0 && d.owing == 0 {
-		close(d.settled)
-		d.settled = make(chan struct{})
+		d.settled.Tell()
 	}
 }
 
@@ -104,7 +104,7 @@ func (d *door) answered(blocks int) {
 func (d *door) Settle(ctx context.Context) {
 	for ctx.Err() == nil {
 		d.mu.Lock()
-		owing, settled := d.owing, d.settled
+		owing, settled := d.owing, d.settled.Next()
 		d.mu.Unlock()
 		if owing == 0 {
 			return

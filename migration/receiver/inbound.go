@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
@@ -448,10 +449,7 @@ func (in *inbound) answer(blocks []*landed, why func(*landed) error) {
 	in.r.answered(told)
 	in.waiting.Add(-int64(told))
 	in.named.Add(-named)
-	select {
-	case in.fewer <- struct{}{}:
-	default:
-	}
+	await.Mark(in.fewer)
 	in.owed.Add(-told)
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -26,7 +27,7 @@ func (o *outbox) put(v ...wire.Verdict) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.queue = append(o.queue, v...)
-	o.nudge()
+	await.Mark(o.changed)
 }
 
 // live tells the sender that its blocks are being worked on, though no verdict has fallen.
@@ -34,7 +35,7 @@ func (o *outbox) live() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.atWork = true
-	o.nudge()
+	await.Mark(o.changed)
 }
 
 // has tells the sender how many bytes of a block are here.
@@ -42,7 +43,7 @@ func (o *outbox) has(transfer uint32, bytes int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.other = wire.AppendFrame(o.other, wire.FrameHave, 0, wire.Have{Transfer: transfer, Bytes: bytes}.Append(nil))
-	o.nudge()
+	await.Mark(o.changed)
 }
 
 // len returns how many verdicts and other frames wait, counting the latter as if each were only a header.
@@ -52,19 +53,12 @@ func (o *outbox) len() int {
 	return len(o.queue) + len(o.other)/wire.HeaderBytes
 }
 
-func (o *outbox) nudge() {
-	select {
-	case o.changed <- struct{}{}:
-	default:
-	}
-}
-
 // close lets run end once everything was sent.
 func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
-	o.nudge()
+	await.Mark(o.changed)
 }
 
 // run writes verdicts until the outbox is closed, or until the other end takes no more. Each AliveEvery it also says that this end is

@@ -103,7 +103,7 @@ func New(cfg Config) *Receiver {
 	}
 	r := &Receiver{cfg: cfg}
 	r.volumes = &volumes{cfg: &r.cfg, disks: disks, stores: inventory.ByName(cfg.Stores)}
-	r.door = &door{cfg: &r.cfg, budget: Budget{Streams: cfg.MaxStreams, bytes: cfg.MaxBytes}, settled: make(chan struct{})}
+	r.door = &door{cfg: &r.cfg, budget: Budget{Streams: cfg.MaxStreams, bytes: cfg.MaxBytes}}
 	r.streams = &streams{live: map[*inbound]bool{}}
 	r.unpackers = newUnpackers(&r.cfg, r.volumes, r.door, r.streams)
 	r.commit = newCommitter(cfg.Vault, disks, r.landed)

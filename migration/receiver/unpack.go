@@ -169,10 +169,7 @@ func (u *unpacker) note(now time.Time, h vault.Held) {
 	defer u.mu.Unlock()
 	if u.noted == (inventory.Count{}) {
 		u.since = now
-		select {
-		case u.wake <- struct{}{}:
-		default:
-		}
+		await.Mark(u.wake)
 	}
 	u.noted = u.noted.Plus(inventory.Count{Blocks: 1, Bytes: h.Bytes})
 	if len(u.fresh) < mostFresh {
@@ -253,10 +250,7 @@ func (u *unpacker) tryAgain() {
 		return
 	}
 	u.retry, u.troubled = time.Now(), false
-	select {
-	case u.wake <- struct{}{}:
-	default:
-	}
+	await.Mark(u.wake)
 }
 
 // wait returns how long it is until the next look, if there is anything to look for.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -49,7 +50,7 @@ func (u *Unread) Note(records []catalog.Change) {
 			u.noteSegment(r.Segment, r.Offset, r.Offset+r.Length, now, true)
 		}
 	}
-	u.wake()
+	await.Mark(u.some)
 }
 
 func (u *Unread) noteSegment(no uint32, from, to int64, now time.Time, urgent bool) {
@@ -107,15 +108,8 @@ func (u *Unread) Suspect(id inventory.BlockID) bool {
 		return false
 	}
 	u.suspects[id] = true
-	u.wake()
+	await.Mark(u.some)
 	return true
-}
-
-func (u *Unread) wake() {
-	select {
-	case u.some <- struct{}{}:
-	default:
-	}
 }
 
 func (u *Unread) ready() {
