@@ -388,6 +388,18 @@ func start(t *testing.T, c *Client) (stop func()) {
 	return stop
 }
 
+// holding runs a client of co that holds blocks, until the end of the test. stop ends co's server.
+func holding(t *testing.T, co *coordinator, held func() iter.Seq2[*api.HeldBlock, error]) (n *network, c *Client, stop func()) {
+	t.Helper()
+	n = newNetwork()
+	stop = n.serve(t, addrA, co)
+	cfg := config(n, addrA)
+	cfg.Held = held
+	c = newClient(t, cfg)
+	start(t, c)
+	return n, c, stop
+}
+
 func heldBlocks(ids ...string) func() iter.Seq2[*api.HeldBlock, error] {
 	return func() iter.Seq2[*api.HeldBlock, error] {
 		return func(yield func(*api.HeldBlock, error) bool) {

@@ -20,12 +20,8 @@ import (
 
 func TestLandedAndGoneAreReportedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{}
-		n.serve(t, addrA, co)
-		cfg := config(n, addrA)
-		cfg.Held = heldBlocks("old")
-		c := newClient(t, cfg)
-		start(t, c)
+		co := &coordinator{}
+		_, c, _ := holding(t, co, heldBlocks("old"))
 		time.Sleep(5 * time.Second)
 		c.Landed(&api.HeldBlock{Id: "x", Bytes: 1}, &api.HeldBlock{Id: "y", Bytes: 1})
 		c.Gone("kept for an hour", "y", "old")
@@ -47,13 +43,9 @@ func TestLandedAndGoneAreReportedInOrder(t *testing.T) {
 
 func TestOverflowBecomesAFullReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{}
-		stop := n.serve(t, addrA, co)
+		co := &coordinator{}
 		var held []string
-		cfg := config(n, addrA)
-		cfg.Held = func() iter.Seq2[*api.HeldBlock, error] { return heldBlocks(held...)() }
-		c := newClient(t, cfg)
-		start(t, c)
+		n, c, stop := holding(t, co, func() iter.Seq2[*api.HeldBlock, error] { return heldBlocks(held...)() })
 		time.Sleep(5 * time.Second)
 		stop()
 		time.Sleep(5 * time.Second)
@@ -82,12 +74,8 @@ func TestOverflowBecomesAFullReport(t *testing.T) {
 // The coordinator learns why each block is gone, even if more was queued than fits, or a report failed.
 func TestFullReportForgetsNotWhyBlocksAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{}
-		stop := n.serve(t, addrA, co)
-		cfg := config(n, addrA)
-		cfg.Held = heldBlocks("here")
-		c := newClient(t, cfg)
-		start(t, c)
+		co := &coordinator{}
+		n, c, stop := holding(t, co, heldBlocks("here"))
 		time.Sleep(5 * time.Second)
 		stop()
 		time.Sleep(5 * time.Second)
@@ -117,12 +105,8 @@ func TestFullReportForgetsNotWhyBlocksAreGone(t *testing.T) {
 // If the coordinator refuses what is said of some blocks, it still hears of the others.
 func TestRefusedWordDoesNotKeepOthersBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{}
-		n.serve(t, addrA, co)
-		cfg := config(n, addrA)
-		cfg.Held = heldBlocks("here")
-		c := newClient(t, cfg)
-		start(t, c)
+		co := &coordinator{}
+		_, c, _ := holding(t, co, heldBlocks("here"))
 		time.Sleep(5 * time.Second)
 		co.set(func() { co.held, co.refused = nil, "too long" })
 		c.Gone("too long", "x")
@@ -139,12 +123,8 @@ func TestRefusedWordDoesNotKeepOthersBack(t *testing.T) {
 // If the link fails twice during a report of why a block is gone, the reason is told once the link works again.
 func TestWhyIsToldWhenTheLinkIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{}
-		n.serve(t, addrA, co)
-		cfg := config(n, addrA)
-		cfg.Held = heldBlocks("here")
-		c := newClient(t, cfg)
-		start(t, c)
+		co := &coordinator{}
+		_, c, _ := holding(t, co, heldBlocks("here"))
 		time.Sleep(5 * time.Second)
 		var asked atomic.Int32
 		co.set(func() {
@@ -184,12 +164,8 @@ func TestWhatIsGoneFillsNoMoreThanTheQueue(t *testing.T) {
 
 func TestFailedReportIsReplacedByAFullOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{}
-		n.serve(t, addrA, co)
-		cfg := config(n, addrA)
-		cfg.Held = heldBlocks("old", "x")
-		c := newClient(t, cfg)
-		start(t, c)
+		co := &coordinator{}
+		_, c, _ := holding(t, co, heldBlocks("old", "x"))
 		time.Sleep(5 * time.Second)
 		co.set(func() {
 			co.onReport = func(context.Context) error { return status.Error(codes.Internal, "disk full") }
@@ -268,12 +244,8 @@ func TestBeatsGoOnWhileStreamsAreStuck(t *testing.T) {
 
 func TestStalledReportIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{onReport: hang}
-		n.serve(t, addrA, co)
-		cfg := config(n, addrA)
-		cfg.Held = heldBlocks("x")
-		c := newClient(t, cfg)
-		start(t, c)
+		co := &coordinator{onReport: hang}
+		_, c, _ := holding(t, co, heldBlocks("x"))
 		time.Sleep(stallLimit + time.Second)
 		if _, _, trouble := c.Health(); trouble == "" {
 			t.Errorf("got no trouble %v after a report stalled", stallLimit)

@@ -27,12 +27,8 @@ func TestBlocksAreToldInRuns(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{}
-		n.serve(t, addrA, co)
-		cfg := config(n, addrA)
-		cfg.Held = func() iter.Seq2[*api.HeldBlock, error] { return heldBlocks(ids[:4]...)() }
-		c := newClient(t, cfg)
-		start(t, c)
+		co := &coordinator{}
+		_, c, _ := holding(t, co, func() iter.Seq2[*api.HeldBlock, error] { return heldBlocks(ids[:4]...)() })
 		time.Sleep(5 * time.Second)
 		for _, id := range ids[4:] {
 			c.Landed(&api.HeldBlock{Id: id, Bytes: 1, From: "x"})
