@@ -209,13 +209,13 @@ type EventJSON struct {
 	Data  map[string]string `json:"data"`
 }
 
-// NodesToJSON makes a list that is never null.
-func NodesToJSON(nodes []*Node) []NodeJSON {
-	out := make([]NodeJSON, 0, len(nodes)) // an empty fleet is [], not null
-	for _, n := range nodes {
-		out = append(out, NodeToJSON(n))
+// ListToJSON converts each of all. A list of none is [], not null.
+func ListToJSON[P, J any](all []P, toJSON func(P) J) []J {
+	list := make([]J, len(all))
+	for i, one := range all {
+		list[i] = toJSON(one)
 	}
-	return out
+	return list
 }
 
 // NodeToJSON converts a node. A notice has a time that remains, which becomes an instant by the coordinator's clock: the node's
@@ -227,11 +227,11 @@ func NodeToJSON(n *Node) NodeJSON {
 		Schedulable: n.GetSchedulable(), Deactivated: n.GetDeactivated(), Excluded: n.GetExcluded(),
 		Maintenance: n.GetMaintenance(), MaintenanceStart: Instant(n.GetMaintenanceStart()), MaintenanceDuration: Seconds(n.GetMaintenanceDuration()),
 		Notice: NoticeToJSON(st.GetNotice(), now), Deadline: Instant(n.GetDeadline()), Remaining: Seconds(n.GetRemaining()),
-		PeerAddress: n.GetPeerAddress(), Incarnation: n.GetIncarnation(), Disks: DisksToJSON(st.GetDisks()),
+		PeerAddress: n.GetPeerAddress(), Incarnation: n.GetIncarnation(), Disks: ListToJSON(st.GetDisks(), DiskToJSON),
 		LastHeartbeat: Seconds(n.GetLastHeartbeat()), Zone: n.GetZone(), Pool: n.GetPool(), Version: n.GetVersion(),
 		Decommission: n.GetDecommission(), Reason: n.GetReason(), WaitsFor: append([]string{}, n.GetWaitsFor()...),
 		Suspect: Seconds(n.GetSuspect()), ClockAhead: Seconds(st.GetClockAhead()),
-		Drain: DrainToJSON(st.GetDrain()), Workloads: WorkloadsToJSON(st.GetWorkloads()), Stores: StoresToJSON(st.GetStores()),
+		Drain: DrainToJSON(st.GetDrain()), Workloads: ListToJSON(st.GetWorkloads(), WorkloadToJSON), Stores: ListToJSON(st.GetStores(), StoreToJSON),
 		RoomBytes: st.GetRoomBytes(), VaultRoom: VaultRoom(st), Largest: st.GetLargestRoomBytes(), LargestVault: st.GetLargestVaultRoomBytes(),
 		HeldBlocks: st.GetHeldBlocks(), BrokenBlocks: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
 		Manifest: ManifestToJSON(n.GetManifest()),
@@ -263,44 +263,29 @@ func NoticeToJSON(n *Notice, now time.Time) *NoticeJSON {
 	return out
 }
 
-// DisksToJSON makes a list that is never null.
-func DisksToJSON(disks []*Disk) []DiskJSON {
-	out := make([]DiskJSON, 0, len(disks))
-	for _, d := range disks {
-		out = append(out, DiskJSON{
-			Path: d.GetPath(), Health: d.GetHealth(), Why: d.GetWhy(), Since: Seconds(d.GetSince()),
-			Total: d.GetTotalBytes(), Usable: d.GetUsableBytes(), Free: d.GetFreeBytes(), Reserved: d.GetReservedBytes(),
-			Slots: d.Slots, FreeSlots: d.FreeSlots, Inodes: d.Inodes, InodesFree: d.InodesFree,
-			FlushBytesPerSecond: d.FlushBytesPerSecond, FetchBytesPerSecond: d.FetchBytesPerSecond, Errors: d.GetErrors(),
-			Mount: d.GetMount(), Device: d.GetDevice(), FileSystem: d.GetFilesystem(), Kind: d.GetKind(), Unwell: d.GetUnwell(), Closed: d.GetClosed(),
-		})
+// DiskToJSON converts a disk.
+func DiskToJSON(d *Disk) DiskJSON {
+	return DiskJSON{
+		Path: d.GetPath(), Health: d.GetHealth(), Why: d.GetWhy(), Since: Seconds(d.GetSince()),
+		Total: d.GetTotalBytes(), Usable: d.GetUsableBytes(), Free: d.GetFreeBytes(), Reserved: d.GetReservedBytes(),
+		Slots: d.Slots, FreeSlots: d.FreeSlots, Inodes: d.Inodes, InodesFree: d.InodesFree,
+		FlushBytesPerSecond: d.FlushBytesPerSecond, FetchBytesPerSecond: d.FetchBytesPerSecond, Errors: d.GetErrors(),
+		Mount: d.GetMount(), Device: d.GetDevice(), FileSystem: d.GetFilesystem(), Kind: d.GetKind(), Unwell: d.GetUnwell(), Closed: d.GetClosed(),
 	}
-	return out
 }
 
-// WorkloadsToJSON makes a list that is never null.
-func WorkloadsToJSON(workloads []*Workload) []WorkloadJSON {
-	out := make([]WorkloadJSON, 0, len(workloads))
-	for _, w := range workloads {
-		j := WorkloadJSON{
-			Name: w.GetName(), Type: w.GetType(), State: w.GetState(), Since: Seconds(w.GetSince()), Awaited: w.GetAwaited(),
-			Processes: w.GetProcesses(), Executors: []ExecutorJSON{}, Apps: append([]string{}, w.GetApps()...), Trouble: w.GetTrouble(),
-		}
-		for _, e := range w.GetExecutors() {
-			j.Executors = append(j.Executors, ExecutorJSON{e.GetApp(), e.GetId()})
-		}
-		out = append(out, j)
+// WorkloadToJSON converts a workload.
+func WorkloadToJSON(w *Workload) WorkloadJSON {
+	return WorkloadJSON{
+		Name: w.GetName(), Type: w.GetType(), State: w.GetState(), Since: Seconds(w.GetSince()), Awaited: w.GetAwaited(),
+		Processes: w.GetProcesses(), Apps: append([]string{}, w.GetApps()...), Trouble: w.GetTrouble(),
+		Executors: ListToJSON(w.GetExecutors(), func(e *Executor) ExecutorJSON { return ExecutorJSON{e.GetApp(), e.GetId()} }),
 	}
-	return out
 }
 
-// StoresToJSON makes a list that is never null.
-func StoresToJSON(stores []*StoreInfo) []StoreJSON {
-	out := make([]StoreJSON, 0, len(stores))
-	for _, s := range stores {
-		out = append(out, StoreJSON{s.GetName(), s.GetKind(), s.GetLayout(), s.GetLand()})
-	}
-	return out
+// StoreToJSON converts a store.
+func StoreToJSON(s *StoreInfo) StoreJSON {
+	return StoreJSON{s.GetName(), s.GetKind(), s.GetLayout(), s.GetLand()}
 }
 
 // DrainToJSON is null when there was no drain.

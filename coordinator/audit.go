@@ -11,6 +11,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // listAudit serves the audit to operators, with ?after=INDEX and ?node=NAME as the command line has them.
@@ -24,11 +25,9 @@ func (s *web) listAudit(w http.ResponseWriter, r *http.Request) {
 		refuseHTTP(w, http.StatusBadRequest, "after must be the index of a record")
 		return
 	}
-	all := []api.AuditJSON{}
-	for _, one := range s.auditor.since(after, r.URL.Query().Get("node")) {
-		all = append(all, api.AuditToJSON(one.Message()))
-	}
-	writeJSON(w, http.StatusOK, all)
+	writeJSON(w, http.StatusOK, api.ListToJSON(s.auditor.since(after, r.URL.Query().Get("node")), func(one registry.AuditRecord) api.AuditJSON {
+		return api.AuditToJSON(one.Message())
+	}))
 }
 
 // ListAudit implements the operators' call.

@@ -18,11 +18,7 @@ import (
 //	curl --cert spark.pem --key spark.key --cacert ca.pem -X POST 'https://c1:7410/apps/APP/beat?lease=5m'
 
 func (s *web) listApps(w http.ResponseWriter, _ *http.Request) {
-	all := []api.AppJSON{}
-	for _, a := range s.lives.shown(func(string) bool { return true }) {
-		all = append(all, api.AppToJSON(a))
-	}
-	writeJSON(w, http.StatusOK, all)
+	writeJSON(w, http.StatusOK, api.ListToJSON(s.lives.shown(func(string) bool { return true }), api.AppToJSON))
 }
 
 // beatApp takes an app's beat: ?lease=5m says for how long it may be silent.

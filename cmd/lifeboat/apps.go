@@ -73,11 +73,7 @@ func hasApp(apps []*api.App, name string) bool {
 
 func printApps(w io.Writer, out show.Format, apps []*api.App) error {
 	if out == show.JSON {
-		all := []api.AppJSON{}
-		for _, a := range apps {
-			all = append(all, api.AppToJSON(a))
-		}
-		return show.WriteJSON(w, all)
+		return show.WriteJSON(w, api.ListToJSON(apps, api.AppToJSON))
 	}
 	t, over := show.Table{Narrow: true}, show.Table{Narrow: true}
 	t.Row("APP", "STATE", "FOR", "BEAT", "RUNS ON", "HELD", "BLOCKS", "AT")

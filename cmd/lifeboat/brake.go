@@ -37,7 +37,7 @@ lost) until they are heard again. When they are lost indeed, say so with lifeboa
 				return err
 			}
 			if out == show.JSON {
-				return show.WriteJSON(w, brakesToJSON(s.GetBrakes()))
+				return show.WriteJSON(w, api.ListToJSON(s.GetBrakes(), brakeToJSON))
 			}
 			if len(s.GetBrakes()) == 0 {
 				_, err := fmt.Fprintf(w, "no brake holds (%s)\n", show.Count(s.GetSuspects(), "suspect"))
@@ -105,10 +105,6 @@ type releasedJSON struct {
 	Nodes []string `json:"nodes"` // that are LOST now
 }
 
-func brakesToJSON(brakes []*api.Brake) []brakeJSON {
-	all := make([]brakeJSON, 0, len(brakes))
-	for _, b := range brakes {
-		all = append(all, brakeJSON{b.GetScope(), b.GetName(), b.GetSuspects(), b.GetNodes(), api.Seconds(b.GetAge())})
-	}
-	return all
+func brakeToJSON(b *api.Brake) brakeJSON {
+	return brakeJSON{b.GetScope(), b.GetName(), b.GetSuspects(), b.GetNodes(), api.Seconds(b.GetAge())}
 }

@@ -102,11 +102,7 @@ type diskJSON struct {
 
 func printDisks(w io.Writer, out show.Format, all []diskOf) error {
 	if out == show.JSON {
-		found := make([]diskJSON, 0, len(all)) // so that no disks are [] and not null
-		for _, d := range all {
-			found = append(found, diskJSON{d.node, api.DisksToJSON([]*api.Disk{d.Disk})[0]})
-		}
-		return show.WriteJSON(w, found)
+		return show.WriteJSON(w, api.ListToJSON(all, func(d diskOf) diskJSON { return diskJSON{d.node, api.DiskToJSON(d.Disk)} }))
 	}
 	several := false
 	for _, d := range all {
@@ -289,17 +285,13 @@ type evacuationJSON struct {
 	Drain *api.DrainJSON `json:"drain"`
 }
 
-func evacuationsToJSON(all []*api.Evacuation) []evacuationJSON {
-	out := make([]evacuationJSON, 0, len(all))
-	for _, v := range all {
-		out = append(out, evacuationJSON{v.GetPath(), v.GetState(), v.GetBy(), api.Seconds(v.GetAge()), api.DrainToJSON(v.GetProgress())})
-	}
-	return out
+func evacuationToJSON(v *api.Evacuation) evacuationJSON {
+	return evacuationJSON{v.GetPath(), v.GetState(), v.GetBy(), api.Seconds(v.GetAge()), api.DrainToJSON(v.GetProgress())}
 }
 
 func printEvacuations(w io.Writer, out show.Format, all []*api.Evacuation) error {
 	if out == show.JSON {
-		return show.WriteJSON(w, evacuationsToJSON(all))
+		return show.WriteJSON(w, api.ListToJSON(all, evacuationToJSON))
 	}
 	return evacuationTable(all).Print(w)
 }

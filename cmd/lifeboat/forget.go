@@ -51,11 +51,13 @@ type forgottenJSON struct {
 }
 
 func printForgotten(cmd *cobra.Command, out show.Format, nodes []*api.ForgottenNode) error {
-	w, all := cmd.OutOrStdout(), []forgottenJSON{}
+	w := cmd.OutOrStdout()
+	if out == show.JSON {
+		return show.WriteJSON(w, api.ListToJSON(nodes, func(n *api.ForgottenNode) forgottenJSON {
+			return forgottenJSON{n.GetNode(), n.GetId(), n.GetState(), n.GetBlocks()}
+		}))
+	}
 	for _, n := range nodes {
-		if all = append(all, forgottenJSON{n.GetNode(), n.GetId(), n.GetState(), n.GetBlocks()}); out == show.JSON {
-			continue
-		}
 		was := ""
 		if n.GetState() != "" {
 			was = fmt.Sprintf(": it was %s, and said to hold %s", n.GetState(), show.Count(n.GetBlocks(), "block"))
@@ -63,9 +65,6 @@ func printForgotten(cmd *cobra.Command, out show.Format, nodes []*api.ForgottenN
 		if _, err := fmt.Fprintln(w, show.Plain(n.GetNode()+" is forgotten"+was)); err != nil {
 			return err
 		}
-	}
-	if out == show.JSON {
-		return show.WriteJSON(w, all)
 	}
 	return nil
 }

@@ -223,7 +223,7 @@ func remaining(n *api.Node) *durationpb.Duration {
 
 func printNodes(w io.Writer, out show.Format, nodes []*api.Node) error {
 	if out == show.JSON {
-		return show.WriteJSON(w, api.NodesToJSON(nodes))
+		return show.WriteJSON(w, api.ListToJSON(nodes, api.NodeToJSON))
 	}
 	t := show.Table{Narrow: true}
 	t.Row("NAME", "STATE", "NOTICE", "DEADLINE", "BLOCKS", "HELD", "ROOM", "BEAT")

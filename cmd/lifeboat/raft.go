@@ -60,7 +60,7 @@ lead over and takes it only where nobody else can.`,
 				return err
 			}
 			if out == show.JSON {
-				return show.WriteJSON(w, membersToJSON(s.GetMembers()))
+				return show.WriteJSON(w, api.ListToJSON(s.GetMembers(), memberToJSON))
 			}
 			if len(s.GetMembers()) == 0 {
 				_, err := fmt.Fprintf(w, "%s is the only coordinator\n", s.GetName())
@@ -328,14 +328,10 @@ type memberJSON struct {
 	Leaving bool     `json:"leaving"`
 }
 
-func membersToJSON(members []*api.Member) []memberJSON {
-	all := make([]memberJSON, 0, len(members))
-	for _, m := range members {
-		var lag *uint64
-		if m.GetReached() {
-			lag = new(m.GetLag())
-		}
-		all = append(all, memberJSON{m.GetName(), m.GetAddress(), m.GetLeader(), m.GetReached(), lag, api.Seconds(m.GetSkew()), m.GetVersion(), m.GetLeaving()})
+func memberToJSON(m *api.Member) memberJSON {
+	var lag *uint64
+	if m.GetReached() {
+		lag = new(m.GetLag())
 	}
-	return all
+	return memberJSON{m.GetName(), m.GetAddress(), m.GetLeader(), m.GetReached(), lag, api.Seconds(m.GetSkew()), m.GetVersion(), m.GetLeaving()}
 }

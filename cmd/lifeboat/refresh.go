@@ -197,17 +197,17 @@ func hostsToJSON(h *api.HostLists) *hostsJSON {
 	return &hostsJSON{h.GetIncludeFile(), h.GetExcludeFile(), h.GetIncluded(), h.GetExcluded(), h.GetMaintenance(), api.Instant(h.GetSince()), h.GetTrouble()}
 }
 
+func refreshedToJSON(r *api.RefreshedNode) refreshedJSON {
+	n := r.GetNode()
+	return refreshedJSON{
+		Node: n.GetName(), Action: r.GetAction(), State: n.GetState(), SubState: n.GetSubState(),
+		WaitsFor: append([]string{}, n.GetWaitsFor()...), Deadline: api.Instant(n.GetDeadline()), Seconds: api.Seconds(n.GetRemaining()),
+	}
+}
+
 func printRefreshed(w io.Writer, out show.Format, reply *api.RefreshNodesReply) error {
 	if out == show.JSON {
-		doc := refreshJSON{Hosts: hostsToJSON(reply.GetHosts()), Nodes: []refreshedJSON{}}
-		for _, r := range reply.GetNodes() {
-			n := r.GetNode()
-			doc.Nodes = append(doc.Nodes, refreshedJSON{
-				Node: n.GetName(), Action: r.GetAction(), State: n.GetState(), SubState: n.GetSubState(),
-				WaitsFor: append([]string{}, n.GetWaitsFor()...), Deadline: api.Instant(n.GetDeadline()), Seconds: api.Seconds(n.GetRemaining()),
-			})
-		}
-		return show.WriteJSON(w, doc)
+		return show.WriteJSON(w, refreshJSON{hostsToJSON(reply.GetHosts()), api.ListToJSON(reply.GetNodes(), refreshedToJSON)})
 	}
 	if len(reply.GetNodes()) > 0 {
 		t := show.Table{Narrow: true}

@@ -81,11 +81,9 @@ func listRevoked(cmd *cobra.Command, to *reach, out show.Format) error {
 		return err
 	}
 	if out == show.JSON {
-		all := []revokedJSON{}
-		for _, r := range reply.GetRevoked() {
-			all = append(all, revokedJSON{r.GetRole(), r.GetName(), r.GetAt().AsTime()})
-		}
-		return show.WriteJSON(cmd.OutOrStdout(), all)
+		return show.WriteJSON(cmd.OutOrStdout(), api.ListToJSON(reply.GetRevoked(), func(r *api.Revoked) revokedJSON {
+			return revokedJSON{r.GetRole(), r.GetName(), r.GetAt().AsTime()}
+		}))
 	}
 	t := show.Table{Wordy: true}
 	t.Row("ROLE", "NAME", "MADE BEFORE")

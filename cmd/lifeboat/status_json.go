@@ -107,46 +107,49 @@ type peerJSON struct {
 
 func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 	st := s.GetStatus()
-	peers := make([]peerJSON, 0, len(s.GetPeers()))
-	for _, p := range s.GetPeers() {
-		peers = append(peers, peerJSON{
-			Node: p.GetNode(), Address: p.GetAddress(), Zone: p.GetZone(), Pool: p.GetPool(), Places: p.GetPlaces(), Advised: p.GetAdvised(),
-			RoomBytes: p.GetRoomBytes(), VaultRoom: p.VaultRoomBytes, Largest: p.GetLargestRoomBytes(), LargestVault: p.GetLargestVaultRoomBytes(),
-		})
-	}
 	role := "agent"
 	if s.GetSidecar() {
 		role = "sidecar"
 	}
-	notices := make([]noticeJSON, 0, len(s.GetNotices()))
-	for _, n := range s.GetNotices() {
-		notices = append(notices, noticeJSON{
-			Source: n.GetSource(), ID: n.GetId(), Kind: n.GetKind(), Reason: n.GetReason(), Goes: n.GetStance(),
-			Age: api.Seconds(n.GetAge()), Remaining: api.Seconds(n.GetRemaining()), Appointed: n.GetAppointed(),
-		})
-	}
-	sources := make([]sourceJSON, 0, len(s.GetSources()))
-	for _, h := range s.GetSources() {
-		sources = append(sources, sourceJSON{h.GetSource(), h.GetPath(), api.Seconds(h.GetLastGood()), h.GetTrouble()})
-	}
-	actions := make([]actionJSON, 0, len(s.GetActions()))
-	for _, a := range s.GetActions() {
-		actions = append(actions, actionJSON{a.GetName(), a.GetPhase(), a.GetState(), api.Seconds(a.GetTook()), a.GetTrouble()})
-	}
 	return agentJSON{
 		Role: role, Node: s.GetNode(), Version: s.GetVersion(), Incarnation: s.GetIncarnation(), StartedAt: api.Instant(s.GetStartedAt()),
 		Notice: api.NoticeToJSON(st.GetNotice(), now), Drain: api.DrainToJSON(st.GetDrain()), Manifest: api.ManifestToJSON(s.GetManifest()),
-		Disks: api.DisksToJSON(st.GetDisks()), DataDirTrouble: s.GetDataDirTrouble(),
+		Disks: api.ListToJSON(st.GetDisks(), api.DiskToJSON), DataDirTrouble: s.GetDataDirTrouble(),
 		RoomBytes: st.GetRoomBytes(), VaultRoom: api.VaultRoom(st), Largest: st.GetLargestRoomBytes(), LargestVault: st.GetLargestVaultRoomBytes(),
 		HeldBlocks: st.GetHeldBlocks(), Broken: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(), HeldTaken: st.GetHeldTakenBytes(),
 		Unpacking:   unpackingJSON{s.GetUnpacking().GetBlocks(), s.GetUnpacking().GetBytes(), s.GetUnpacking().GetOccupiedBlocks()},
 		Index:       indexJSON{s.GetIndex().GetBlocks(), s.GetIndex().GetBytes(), api.Seconds(s.GetIndex().GetAge())},
 		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()},
 		Fallback:    fallbackToJSON(s.GetFallback()),
-		Peers:       peers, Provider: s.GetProvider(), Changes: api.Seconds(s.GetChanges()), Notices: notices, Sources: sources, Actions: actions,
-		Evacuations: evacuationsToJSON(s.GetEvacuations()), Workloads: api.WorkloadsToJSON(st.GetWorkloads()), Stores: api.StoresToJSON(st.GetStores()),
+		Provider:    s.GetProvider(), Changes: api.Seconds(s.GetChanges()),
+		Peers: api.ListToJSON(s.GetPeers(), peerToJSON), Notices: api.ListToJSON(s.GetNotices(), noticeToJSON),
+		Sources: api.ListToJSON(s.GetSources(), sourceToJSON), Actions: api.ListToJSON(s.GetActions(), actionToJSON),
+		Evacuations: api.ListToJSON(s.GetEvacuations(), evacuationToJSON),
+		Workloads:   api.ListToJSON(st.GetWorkloads(), api.WorkloadToJSON), Stores: api.ListToJSON(st.GetStores(), api.StoreToJSON),
 		WaitsFor: append([]string{}, s.GetWaitsFor()...), CertificateEnds: api.Instant(s.GetCertificateEnds()),
 	}
+}
+
+func peerToJSON(p *api.Peer) peerJSON {
+	return peerJSON{
+		Node: p.GetNode(), Address: p.GetAddress(), Zone: p.GetZone(), Pool: p.GetPool(), Places: p.GetPlaces(), Advised: p.GetAdvised(),
+		RoomBytes: p.GetRoomBytes(), VaultRoom: p.VaultRoomBytes, Largest: p.GetLargestRoomBytes(), LargestVault: p.GetLargestVaultRoomBytes(),
+	}
+}
+
+func noticeToJSON(n *api.NoticeInForce) noticeJSON {
+	return noticeJSON{
+		Source: n.GetSource(), ID: n.GetId(), Kind: n.GetKind(), Reason: n.GetReason(), Goes: n.GetStance(),
+		Age: api.Seconds(n.GetAge()), Remaining: api.Seconds(n.GetRemaining()), Appointed: n.GetAppointed(),
+	}
+}
+
+func sourceToJSON(h *api.SourceHealth) sourceJSON {
+	return sourceJSON{h.GetSource(), h.GetPath(), api.Seconds(h.GetLastGood()), h.GetTrouble()}
+}
+
+func actionToJSON(a *api.ActionState) actionJSON {
+	return actionJSON{a.GetName(), a.GetPhase(), a.GetState(), api.Seconds(a.GetTook()), a.GetTrouble()}
 }
 
 type coordinatorJSON struct {
@@ -184,6 +187,6 @@ func coordinatorToJSON(s *api.CoordinatorStatus) coordinatorJSON {
 		Leader: s.GetLeader(), LeaderName: s.GetLeaderName(), LeaderAddress: s.GetLeaderAddress(), Term: s.GetTerm(),
 		Nodes: nodes, Suspects: s.GetSuspects(), ClocksApart: s.GetClocksApart(), BlocksLocated: located, BlocksLost: s.GetBlocksLost(),
 		LastIndex: s.GetLastIndex(), Subscribers: s.GetSubscribers(),
-		Hosts: hostsToJSON(s.GetHosts()), Members: membersToJSON(s.GetMembers()), Brakes: brakesToJSON(s.GetBrakes()),
+		Hosts: hostsToJSON(s.GetHosts()), Members: api.ListToJSON(s.GetMembers(), memberToJSON), Brakes: api.ListToJSON(s.GetBrakes(), brakeToJSON),
 	}
 }

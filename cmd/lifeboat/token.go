@@ -104,11 +104,7 @@ func tokenListCommand() *cobra.Command {
 				return err
 			}
 			if out == show.JSON {
-				all := []tokenJSON{}
-				for _, t := range reply.GetTokens() {
-					all = append(all, tokenToJSON(t))
-				}
-				return show.WriteJSON(cmd.OutOrStdout(), all)
+				return show.WriteJSON(cmd.OutOrStdout(), api.ListToJSON(reply.GetTokens(), tokenToJSON))
 			}
 			return printTokens(cmd.OutOrStdout(), reply.GetTokens())
 		},
