@@ -62,15 +62,7 @@ type filter struct {
 }
 
 func (f filter) check() error {
-	if err := checkCount("types", len(f.types), maxFilter); err != nil {
-		return err
-	}
-	for _, t := range f.types {
-		if err := checkType(t); err != nil {
-			return err
-		}
-	}
-	return checkWord("node", f.node, maxName)
+	return cmp.Or(checkCount("types", len(f.types), maxFilter), checkEach(f.types, checkType), checkWord("node", f.node, maxName))
 }
 
 // wants reports whether e is for this reader. A gap is for every reader.

@@ -141,15 +141,7 @@ func checkSummary(s *api.ManifestSummary) error {
 			return err
 		}
 	}
-	if err := checkCount("unfinished", len(s.Unfinished), maxUnfinished); err != nil {
-		return err
-	}
-	for _, what := range s.Unfinished {
-		if err := checkText("unfinished", what); err != nil {
-			return err
-		}
-	}
-	return cmp.Or(checkIncarnation(s.Incarnation), checkWord("incident", s.Incident, maxWord),
+	return cmp.Or(checkCount("unfinished", len(s.Unfinished), maxUnfinished), checkTexts("unfinished", s.Unfinished), checkIncarnation(s.Incarnation), checkWord("incident", s.Incident, maxWord),
 		checkWord("kind", s.Kind, maxWord), checkWord("source", s.Source, maxWord))
 }
 
@@ -161,22 +153,12 @@ func checkManifest(r *api.GoodbyeRequest) error {
 	if err := checkCount("entries", count, maxBlocks); err != nil {
 		return err
 	}
-	for _, e := range r.Entries {
-		if err := checkEntry(e); err != nil {
-			return err
-		}
-	}
-	for _, run := range r.Runs {
-		if err := checkManifestRun(run); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(checkEach(r.Entries, checkEntry), checkEach(r.Runs, checkManifestRun))
 }
 
 func checkEntry(e *api.ManifestEntry) error {
 	if err := checkAccounted(e.GetId(), e.GetOutcome()); err != nil {
-		return fault("%v", err)
+		return err
 	}
 	if e.GetBytes() < 0 {
 		return checkSizes("manifest entry "+e.GetId(), e.GetBytes())

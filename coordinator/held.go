@@ -38,10 +38,8 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 	if err := checkCount("blocks", count, maxBlocks); err != nil {
 		return nil, err
 	}
-	for _, run := range r.GetBlocks() {
-		if err := checkRun(run, checkID); err != nil {
-			return nil, err
-		}
+	if err := checkEach(r.GetBlocks(), func(run *api.BlockRun) error { return checkRun(run, checkID) }); err != nil {
+		return nil, err
 	}
 	reply := s.locations.held(r)
 	reply.Renewed, reply.Addresses = map[string]string{}, map[string]string{}

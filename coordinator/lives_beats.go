@@ -146,12 +146,7 @@ func checkApps(apps []string) error {
 	if err := checkCount("apps", len(apps), appsAtOnce); err != nil {
 		return err
 	}
-	for _, app := range apps {
-		if err := checkApp(app); err != nil {
-			return err
-		}
-	}
-	return nil
+	return checkEach(apps, checkApp)
 }
 
 // BeatApp implements the operators' call.

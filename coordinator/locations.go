@@ -55,7 +55,7 @@ func (l *locations) located() int {
 func (l *locations) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 	id := r.GetId()
 	if err := checkID(id); err != nil {
-		return nil, fault("%v", err)
+		return nil, err
 	}
 	asked, whole := id, string(inventory.BlockID(id).Block())
 	if !l.toldOf(id) && l.toldOf(whole) {

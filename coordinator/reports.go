@@ -178,31 +178,16 @@ func checkReport(r *api.ReportBlocksRequest) error {
 	if err := checkCount("blocks", blocksIn(r), maxBlocks); err != nil {
 		return err
 	}
-	for _, run := range r.Runs {
-		if err := cmp.Or(checkRun(run.GetBlocks(), checkID), checkWord("from", run.GetFrom(), maxName)); err != nil {
-			return err
-		}
-	}
-	for _, said := range [][]*api.HeldBlock{r.Landed, r.Broken} {
-		for _, b := range said {
-			if err := checkHeld(b); err != nil {
-				return err
-			}
-		}
-	}
-	for _, id := range r.Gone {
-		if err := checkID(id); err != nil {
-			return fault("%v", err)
-		}
-	}
-	return checkWord("why blocks are gone", r.Why, maxWord+maxName) // it may name a node
+	return cmp.Or(checkEach(r.Runs, checkLandedRun), checkEach(r.Landed, checkHeld), checkEach(r.Broken, checkHeld), checkEach(r.Gone, checkID),
+		checkWord("why blocks are gone", r.Why, maxWord+maxName)) // it may name a node
+}
+
+func checkLandedRun(r *api.HeldRun) error {
+	return cmp.Or(checkRun(r.GetBlocks(), checkID), checkWord("from", r.GetFrom(), maxName))
 }
 
 func checkHeld(b *api.HeldBlock) error {
-	if err := checkID(b.GetId()); err != nil {
-		return fault("%v", err)
-	}
-	if err := checkWord("from", b.GetFrom(), maxName); err != nil || b.GetBytes() >= 0 {
+	if err := cmp.Or(checkID(b.GetId()), checkWord("from", b.GetFrom(), maxName)); err != nil || b.GetBytes() >= 0 {
 		return err
 	}
 	return checkSizes("block "+b.GetId(), b.GetBytes())
@@ -226,7 +211,7 @@ func checkRun(r *api.BlockRun, whole func(id string) error) error {
 			err = checkID(r.Scope + "/" + name)
 		}
 		if err != nil {
-			return fault("%v", err)
+			return err
 		}
 		if bytes < 0 {
 			return checkSizes("block "+name, bytes)

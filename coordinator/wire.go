@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"cmp"
-	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -86,6 +85,21 @@ func checkCount(what string, got, most int) error {
 		return fault("%d %s in one message: at most %d, send more messages", got, what, most)
 	}
 	return nil
+}
+
+// checkEach is the first error of check among all.
+func checkEach[T any](all []T, check func(T) error) error {
+	for _, one := range all {
+		if err := check(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkTexts bounds texts as checkText does.
+func checkTexts(what string, all []string) error {
+	return checkEach(all, func(s string) error { return checkText(what, s) })
 }
 
 func checkSizes(what string, sizes ...int64) error {
@@ -187,68 +201,60 @@ func checkStatus(s *api.Status) error {
 	); err != nil {
 		return err
 	}
-	for _, d := range s.Disks {
-		if err := cmp.Or(checkWord("disk path", d.GetPath(), maxPath), checkWord("disk health", d.GetHealth(), maxWord),
-			checkText("disk why", d.GetWhy()), checkWord("disk mount", d.GetMount(), maxPath), checkWord("disk device", d.GetDevice(), maxWord),
-			checkWord("disk filesystem", d.GetFilesystem(), maxWord), checkWord("disk kind", d.GetKind(), maxWord), checkSpan("disk since", d.GetSince()),
-			checkSizes("disk "+d.GetPath(), d.GetTotalBytes(), d.GetUsableBytes(), d.GetFreeBytes(), d.GetReservedBytes(), d.GetInodes(), d.GetInodesFree(),
-				d.GetSlots(), d.GetFreeSlots(), d.GetFlushBytesPerSecond(), d.GetFetchBytesPerSecond(), d.GetErrors())); err != nil {
-			return err
-		}
+	return cmp.Or(checkEach(s.Disks, checkDisk), checkEach(s.Stores, checkStore), checkDrain(s.Drain), checkWorkloads(s.Workloads))
+}
+
+func checkDisk(d *api.Disk) error {
+	return cmp.Or(checkWord("disk path", d.GetPath(), maxPath), checkWord("disk health", d.GetHealth(), maxWord),
+		checkText("disk why", d.GetWhy()), checkWord("disk mount", d.GetMount(), maxPath), checkWord("disk device", d.GetDevice(), maxWord),
+		checkWord("disk filesystem", d.GetFilesystem(), maxWord), checkWord("disk kind", d.GetKind(), maxWord), checkSpan("disk since", d.GetSince()),
+		checkSizes("disk "+d.GetPath(), d.GetTotalBytes(), d.GetUsableBytes(), d.GetFreeBytes(), d.GetReservedBytes(), d.GetInodes(), d.GetInodesFree(),
+			d.GetSlots(), d.GetFreeSlots(), d.GetFlushBytesPerSecond(), d.GetFetchBytesPerSecond(), d.GetErrors()))
+}
+
+func checkStore(st *api.StoreInfo) error {
+	return cmp.Or(checkWord("store name", st.GetName(), maxWord), checkWord("store kind", st.GetKind(), maxWord),
+		checkWord("store layout", st.GetLayout(), maxWord), checkWord("store land", st.GetLand(), maxWord))
+}
+
+func checkDrain(p *api.DrainProgress) error {
+	if err := cmp.Or(checkWord("drain phase", p.GetPhase(), maxWord), checkCount("peers", len(p.GetPeers()), maxPeers), checkCount("disks awaited", len(p.GetAwaits()), maxDisks),
+		checkSizes("drain progress", p.GetBlocksTotal(), p.GetBlocksMoved(), p.GetBlocksLost(), p.GetBlocksSkipped(), p.GetBytesTotal(), p.GetBytesMoved(), p.GetBytesPerSecond()),
+		checkTexts("disk awaited", p.GetAwaits())); err != nil {
+		return err
 	}
-	for _, st := range s.Stores {
-		if err := cmp.Or(checkWord("store name", st.GetName(), maxWord), checkWord("store kind", st.GetKind(), maxWord),
-			checkWord("store layout", st.GetLayout(), maxWord), checkWord("store land", st.GetLand(), maxWord)); err != nil {
-			return err
-		}
-	}
-	if p := s.Drain; p != nil {
-		if err := cmp.Or(checkWord("drain phase", p.Phase, maxWord), checkCount("peers", len(p.Peers), maxPeers), checkCount("disks awaited", len(p.Awaits), maxDisks),
-			checkSizes("drain progress", p.BlocksTotal, p.BlocksMoved, p.BlocksLost, p.BlocksSkipped, p.BytesTotal, p.BytesMoved, p.BytesPerSecond)); err != nil {
-			return err
-		}
-		for _, dir := range p.Awaits {
-			if err := checkText("disk awaited", dir); err != nil {
-				return err
-			}
-		}
-		for _, peer := range p.Peers {
-			if err := cmp.Or(checkWord("peer", peer.GetNode(), maxName), checkText("trouble", peer.GetTrouble()),
-				checkSizes("peer "+peer.GetNode(), peer.GetBlocks(), peer.GetBytes())); err != nil {
-				return err
-			}
-		}
-	}
-	return checkWorkloads(s.Workloads)
+	return checkEach(p.GetPeers(), func(peer *api.PeerProgress) error {
+		return cmp.Or(checkWord("peer", peer.GetNode(), maxName), checkText("trouble", peer.GetTrouble()),
+			checkSizes("peer "+peer.GetNode(), peer.GetBlocks(), peer.GetBytes()))
+	})
 }
 
 func checkWorkloads(all []*api.Workload) error {
 	if err := checkCount("workloads", len(all), maxWorkloads); err != nil {
 		return err
 	}
-	for _, w := range all {
-		if err := cmp.Or(checkWord("workload name", w.GetName(), maxWord), checkWord("workload type", w.GetType(), maxWord),
-			checkWord("workload state", w.GetState(), maxWord), checkSpan("workload since", w.GetSince()),
-			checkSizes("processes of workload "+w.GetName(), w.GetProcesses()), checkText("workload trouble", w.GetTrouble()),
-			checkCount("executors of one workload", len(w.GetExecutors()), maxExecutors),
-			checkCount("apps of one workload", len(w.GetApps()), mostApps)); err != nil {
-			return err
-		}
-		for _, e := range w.GetExecutors() {
-			if err := cmp.Or(checkWord("app", e.GetApp(), maxWord), checkWord("executor", e.GetId(), maxWord)); err != nil {
-				return err
-			}
-		}
-		for _, app := range w.GetApps() {
+	return checkEach(all, checkWorkload)
+}
+
+func checkWorkload(w *api.Workload) error {
+	if err := cmp.Or(checkWord("workload name", w.GetName(), maxWord), checkWord("workload type", w.GetType(), maxWord),
+		checkWord("workload state", w.GetState(), maxWord), checkSpan("workload since", w.GetSince()),
+		checkSizes("processes of workload "+w.GetName(), w.GetProcesses()), checkText("workload trouble", w.GetTrouble()),
+		checkCount("executors of one workload", len(w.GetExecutors()), maxExecutors),
+		checkCount("apps of one workload", len(w.GetApps()), mostApps)); err != nil {
+		return err
+	}
+	return cmp.Or(
+		checkEach(w.GetExecutors(), func(e *api.Executor) error {
+			return cmp.Or(checkWord("app", e.GetApp(), maxWord), checkWord("executor", e.GetId(), maxWord))
+		}),
+		checkEach(w.GetApps(), func(app string) error {
 			if app == "" {
 				return fault("workload %s runs an app without a name", w.GetName())
 			}
-			if err := checkWord("app", app, maxWord); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+			return checkWord("app", app, maxWord)
+		}),
+	)
 }
 
 func noticeFrom(n *api.Notice, now time.Time) *registry.Notice {
@@ -358,15 +364,15 @@ func distinct(names []string) ([]string, error) {
 // checkID refuses an id that is not STORE/SCOPE/NAME.
 func checkID(id string) error {
 	if len(id) > maxID {
-		return fmt.Errorf("block id of %d bytes: at most %d", len(id), maxID)
+		return fault("block id of %d bytes: at most %d", len(id), maxID)
 	}
 	store, rest, _ := strings.Cut(id, "/")
 	scope, name, _ := strings.Cut(rest, "/")
 	if store == "" || scope == "" || name == "" {
-		return fmt.Errorf("block id %q: must be STORE/SCOPE/NAME, with - for a scope that there is not", id)
+		return fault("block id %q: must be STORE/SCOPE/NAME, with - for a scope that there is not", id)
 	}
 	if !plain(id) && (!utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl)) { // as agents take it: not all files have names that print
-		return fmt.Errorf("block id %q: must be UTF-8 without control characters", id)
+		return fault("block id %q: must be UTF-8 without control characters", id)
 	}
 	return nil
 }
