@@ -82,8 +82,8 @@ func (a address) now(agreed raft.ServerAddress) raft.ServerAddress {
 
 // nameAt is the coordinator that should be at an address; empty: none.
 func (l *ledger) nameAt(address string) string {
-	for _, s := range l.servers() {
-		if at, err := l.ServerAddr(s.ID); err == nil && string(at) == address {
+	for _, s := range l.members() {
+		if string(s.Address) == address {
 			return string(s.ID)
 		}
 	}
@@ -101,12 +101,17 @@ func (l *ledger) coordinators() (addresses []string) {
 	if l.alone() {
 		return nil
 	}
-	for _, s := range l.servers() {
-		at := s.Address
-		if moved, err := l.ServerAddr(s.ID); err == nil {
-			at = moved
-		}
-		addresses = append(addresses, string(at))
+	for _, s := range l.members() {
+		addresses = append(addresses, string(s.Address))
 	}
 	return addresses
+}
+
+// members are raft's list of members, each with its present address.
+func (l *ledger) members() (all []raft.Server) {
+	for _, s := range l.servers() {
+		s.Address = l.addresses[s.ID].now(s.Address)
+		all = append(all, s)
+	}
+	return all
 }

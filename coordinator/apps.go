@@ -171,7 +171,7 @@ func (a *apps) elsewhere(node string, heardAll bool, live func(node string) bool
 			if other != node && live(other) {
 				e.on = other
 				e.more = len(a.runsOn[app]) - i - 1
-				if at, found := slices.BinarySearch(a.runsOn[app][i+1:], node); found && at >= 0 {
+				if _, found := slices.BinarySearch(a.runsOn[app][i+1:], node); found {
 					e.more--
 				}
 				break

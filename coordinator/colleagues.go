@@ -36,15 +36,10 @@ type colleagues struct {
 
 // all are the members of raft's list, without this one.
 func (c *colleagues) all() (others []Peer) {
-	for _, s := range c.ledger.servers() {
-		if s.ID == c.ledger.own {
-			continue
+	for _, s := range c.ledger.members() {
+		if s.ID != c.ledger.own {
+			others = append(others, Peer{Name: string(s.ID), Address: string(s.Address)})
 		}
-		at := s.Address
-		if moved, err := c.ledger.ServerAddr(s.ID); err == nil {
-			at = moved
-		}
-		others = append(others, Peer{Name: string(s.ID), Address: string(at)})
 	}
 	return others
 }

@@ -122,28 +122,10 @@ func (l *leases) expect(name string, now time.Time) {
 	}
 }
 
-// knows reports whether the node has registered since the take-over.
-func (l *leases) knows(name string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p, ok := l.nodes[name]
-	return ok && p.registered
-}
-
 // repeats reports whether a registration is not newer than the newest message of the same agent process: then it says nothing new.
 func (l *leases) repeats(name string, r *api.RegisterRequest) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p, ok := l.nodes[name]
-	return ok && p.registered && r.Began != 0 && r.Began == p.began && r.Sequence <= p.sequence
-}
-
-// same reports whether a registration is of the agent process that registered last.
-func (l *leases) same(name string, r *api.RegisterRequest) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p, ok := l.nodes[name]
-	return ok && p.registered && r.Began != 0 && r.Began == p.began
+	p := l.read(name)
+	return p.registers(r) && r.Sequence <= p.sequence
 }
 
 // reports reports whether a report of blocks is the newest of its node, and notes it.
@@ -284,10 +266,8 @@ func (l *leases) fence(name, incarnation string) {
 
 // fences reports whether an incarnation was replaced by one that was heard within the lease.
 func (l *leases) fences(name, incarnation string, now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p, ok := l.nodes[name]
-	return ok && incarnation != "" && p.fenced == incarnation && p.heard && now.Sub(p.seen) <= l.length
+	p := l.read(name)
+	return incarnation != "" && p.fenced == incarnation && p.heard && now.Sub(p.seen) <= l.length
 }
 
 // read is a copy of what the node last said. The status in it is never written to.
@@ -319,6 +299,11 @@ func (l *leases) pulse(name string) *pulse {
 		l.nodes[name] = p
 	}
 	return p
+}
+
+// registers reports whether a registration is of the agent process that registered last.
+func (p pulse) registers(r *api.RegisterRequest) bool {
+	return p.registered && r.Began != 0 && r.Began == p.began
 }
 
 func (p *pulse) note(status *api.Status, now time.Time) (changed bool) {

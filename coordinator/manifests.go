@@ -136,10 +136,7 @@ func (m *manifests) prune(refs []*registry.ManifestRef) {
 
 // pruneStray removes files that none of refs names and that are older than strayAge.
 func (m *manifests) pruneStray(refs []*registry.ManifestRef) {
-	named := make(map[string]bool, len(refs))
-	for _, ref := range refs {
-		named[ref.File] = true
-	}
+	named := filesOf(refs)
 	entries, err := fs.ReadDir(m.root.FS(), ".")
 	if err != nil {
 		m.log.Warn("the manifests cannot be listed", "err", err)
@@ -156,10 +153,7 @@ func (m *manifests) pruneStray(refs []*registry.ManifestRef) {
 func (m *manifests) forget(refs []*registry.ManifestRef) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	named := make(map[string]bool, len(refs))
-	for _, ref := range refs {
-		named[ref.File] = true
-	}
+	named := filesOf(refs)
 	for file := range m.files {
 		if !named[file] {
 			delete(m.files, file)
@@ -176,6 +170,14 @@ func (m *manifests) forget(refs []*registry.ManifestRef) (gone []string) {
 		}
 	}
 	return gone
+}
+
+func filesOf(refs []*registry.ManifestRef) map[string]bool {
+	files := make(map[string]bool, len(refs))
+	for _, ref := range refs {
+		files[ref.File] = true
+	}
+	return files
 }
 
 func (m *manifests) has(file string) bool {

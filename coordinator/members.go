@@ -31,11 +31,8 @@ func (s *succession) members(ctx context.Context) (members []*api.Member) {
 	}
 	leader, _ := s.ledger.leader()
 	applied, said := s.ledger.raft.AppliedIndex(), s.colleagues.positions(ctx)
-	for _, server := range s.ledger.servers() {
+	for _, server := range s.ledger.members() {
 		m := &api.Member{Name: string(server.ID), Address: string(server.Address), Leader: string(server.ID) == leader}
-		if at, err := s.ledger.ServerAddr(server.ID); err == nil {
-			m.Address = string(at)
-		}
 		at := said[m.Name]
 		switch {
 		case server.ID == s.ledger.own:

@@ -34,7 +34,8 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	now := time.Now()
 	// A DECOMMISSIONED node that registers has come back to stay, unless it only reattaches. It reattaches if its process has registered
 	// with this leader before, or if it has not because this leader is the one that is new.
-	reattach := s.leases.same(name, r) || !s.leases.knows(name) && (now.Sub(s.leases.tookOver()) <= s.cfg.Lease || s.leases.read(name).heard)
+	p := s.leases.read(name)
+	reattach := p.registers(r) || !p.registered && (now.Sub(s.leases.tookOver()) <= s.cfg.Lease || p.heard)
 	c := registry.Command{
 		Do: registry.DoRegister, Nodes: []string{name}, UnderNotice: watched(r.Status), Reattach: reattach,
 		Facts: &registry.Facts{Incarnation: r.Incarnation, PeerAddress: r.PeerAddress, Zone: r.Zone, Pool: r.Pool, Version: r.Version},
@@ -89,7 +90,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	if changed {
 		s.roster.change()
 	}
-	if !s.leases.knows(name) || n.State == registry.Lost || n.State == registry.Shutdown || s.welcome(n, r.Status) {
+	if !s.leases.read(name).registered || n.State == registry.Lost || n.State == registry.Shutdown || s.welcome(n, r.Status) {
 		// A node that registers reports its blocks, which a new leader needs; and a node that is away comes back by registering.
 		s.metrics.beats.WithLabelValues("reattach").Inc()
 		return s.reply(n, &api.HeartbeatReply{Register: true}), nil
@@ -170,13 +171,11 @@ func (s *membership) WorkerDecommission(ctx context.Context, r *api.WorkerDecomm
 		return &api.WorkerDecommissionReply{}, nil
 	}
 	now := time.Now()
-	if _, err := s.quotas.doFor(name, registry.Command{
+	_, err = s.quotas.doFor(name, registry.Command{
 		Do: registry.DoAnnounce, Nodes: []string{name},
 		Incarnation: r.Incarnation, Notice: noticeFrom(r.Notice, now),
-	}); err != nil {
-		return nil, asStatus(err)
-	}
-	return &api.WorkerDecommissionReply{}, nil
+	})
+	return &api.WorkerDecommissionReply{}, asStatus(err)
 }
 
 func checkAnnounced(n *api.Notice) error {
@@ -197,10 +196,8 @@ func (s *membership) WithdrawDecommission(ctx context.Context, r *api.WithdrawDe
 	if s.leases.overtaken(name, r.Sequence) { // by a beat of the same moment, which does not tell of the withdrawal, or by another notice
 		return nil, overtakenBy(name)
 	}
-	if _, err := s.quotas.doFor(name, registry.Command{Do: registry.DoWithdraw, Nodes: []string{name}, Incarnation: r.Incarnation, Incident: r.Incident}); err != nil {
-		return nil, asStatus(err)
-	}
-	return &api.WithdrawDecommissionReply{}, nil
+	_, err = s.quotas.doFor(name, registry.Command{Do: registry.DoWithdraw, Nodes: []string{name}, Incarnation: r.Incarnation, Incident: r.Incident})
+	return &api.WithdrawDecommissionReply{}, asStatus(err)
 }
 
 // overtakenBy is the error for a message that a newer one overtook, if no later message repeats what it says.
@@ -219,10 +216,8 @@ func (s *membership) ReportUnavailable(ctx context.Context, r *api.ReportUnavail
 	if s.leases.overtaken(name, r.Sequence) { // a cut link held it back: the node is here again
 		return nil, overtakenBy(name)
 	}
-	if _, err := s.quotas.doFor(name, registry.Command{Do: registry.DoUnavailable, Nodes: []string{name}, Incarnation: r.Incarnation}); err != nil {
-		return nil, asStatus(err)
-	}
-	return &api.ReportUnavailableReply{}, nil
+	_, err = s.quotas.doFor(name, registry.Command{Do: registry.DoUnavailable, Nodes: []string{name}, Incarnation: r.Incarnation})
+	return &api.ReportUnavailableReply{}, asStatus(err)
 }
 
 func (s *membership) registered(name, incarnation string) error {

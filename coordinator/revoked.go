@@ -69,10 +69,7 @@ func (s *operator) Revoke(ctx context.Context, r *api.RevokeRequest) (*api.Revok
 	if err := checkText("reason", r.GetReason()); err != nil {
 		return nil, err
 	}
-	if err := s.pass(ctx, &registry.Pass{Certs: &n, Undo: r.GetUndo()}); err != nil {
-		return nil, err
-	}
-	return &api.RevokeReply{}, nil
+	return &api.RevokeReply{}, s.pass(ctx, &registry.Pass{Certs: &n, Undo: r.GetUndo()})
 }
 
 func (s *operator) ListRevoked(context.Context, *api.ListRevokedRequest) (*api.ListRevokedReply, error) {

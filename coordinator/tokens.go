@@ -105,10 +105,7 @@ func (s *operator) RevokeToken(ctx context.Context, r *api.RevokeTokenRequest) (
 	if _, ok := s.access.token(r.GetId()); !ok && !s.auditor.repeats(ctx) {
 		return nil, status.Errorf(codes.NotFound, "token %.20q is not known here, or has expired: lifeboat token list tells those that are", r.GetId())
 	}
-	if err := s.pass(ctx, &registry.Pass{Revoke: r.Id}); err != nil {
-		return nil, err
-	}
-	return &api.RevokeTokenReply{}, nil
+	return &api.RevokeTokenReply{}, s.pass(ctx, &registry.Pass{Revoke: r.Id})
 }
 
 func (s *operator) pass(ctx context.Context, p *registry.Pass) error {
