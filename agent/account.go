@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -44,11 +45,7 @@ func (c *course) leaveAccount(ctx context.Context) {
 		}
 	}
 	var err error
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		err = c.carryAccount(ctx, p, limit)
-	}()
+	over := await.Beside(func() { err = c.carryAccount(ctx, p, limit) })
 	if c.refuge.untilHung(p.Incident.ID, over); !isClosed(over) {
 		c.log.Warn("no peer took the manifest of the drain: only the coordinator will have it", "err", errLeft)
 		return

@@ -37,6 +37,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/disks"
@@ -155,13 +156,11 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	})
 	var err error
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	ended := await.Beside(func() {
 		err = g.Wait()
 		a.aside.Wait()
 		a.close()
-	}()
+	})
 	<-life.Done()
 	select {
 	case <-ended:

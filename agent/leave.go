@@ -14,7 +14,6 @@ import (
 	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/migration"
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -295,7 +294,7 @@ func (c *course) goodbye(ctx context.Context) {
 		said = p.Work.Drained.Finished
 		summary, account := c.summary(p), c.legible(c.manifest(p.Incident.ID))
 		var refused error
-		attempt := diskio.Beside(func() { refused = c.fleet.Goodbye(ctx, summary, account) })
+		attempt := await.Beside(func() { refused = c.fleet.Goodbye(ctx, summary, account) })
 		before = attempt
 		select {
 		case <-attempt:

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/nodetest"
 )
@@ -17,7 +18,7 @@ func TestCatalogThatHangsIsNotReportedAsEmpty(t *testing.T) {
 	n.Vault.Watch(f)
 	thaw := nodetest.HangMeta(n.Vault.Catalog)
 	defer thaw()
-	changed := diskio.Beside(func() { n.Vault.Catalog.Forget("cache/-/none") })
+	changed := await.Beside(func() { n.Vault.Catalog.Forget("cache/-/none") })
 	<-time.After(diskio.Suspect / 2) // amid that change, which is a long one by now
 	f.Set(f.Bad, n.Vault.Dir, true)
 	var why error

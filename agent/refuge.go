@@ -206,12 +206,8 @@ func (r *refuge) carry(ctx context.Context, incident string, whole bool, pass fu
 		working, leave := context.WithCancelCause(ctx)
 		var passSum manifest.Summary
 		var passErr error
-		over := make(chan struct{})
 		dir := r.accountDir(incident)
-		go func() {
-			defer close(over)
-			passSum, passErr = pass(working, dir)
-		}()
+		over := await.Beside(func() { passSum, passErr = pass(working, dir) })
 		if r.untilHung(incident, over); !isClosed(over) && !r.ready(incident) {
 			<-over
 		}
@@ -346,11 +342,7 @@ func (r *refuge) bringHome(ctx context.Context) error {
 		}
 		from := r.of(incident)
 		var err error
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			err = bringAccount(ctx, from, r.journal.Dir(incident))
-		}()
+		ended := await.Beside(func() { err = bringAccount(ctx, from, r.journal.Dir(incident)) })
 		select {
 		case <-ended:
 		case <-ctx.Done():

@@ -34,11 +34,8 @@ func (c Config) WatchStart(ctx context.Context, dial Dialer, log *slog.Logger) (
 // when the disk answers, or with over.
 func watchStart(ctx context.Context, log *slog.Logger, touch func() error, hangs func(context.Context)) (over func()) {
 	ctx, over = context.WithCancel(ctx)
-	began, touched := time.Now(), make(chan struct{})
-	go func() {
-		_ = touch() // Enter and New report what is wrong with it
-		close(touched)
-	}()
+	began := time.Now()
+	touched := await.Beside(func() { _ = touch() }) // Enter and New report what is wrong with it
 	go func() {
 		select {
 		case <-touched:

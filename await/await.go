@@ -1,5 +1,5 @@
-// Package await holds the ways in which the other packages wait: for a time, or for a word that something has changed. It starts
-// no goroutine, and everything in it may be used by several.
+// Package await holds the ways in which the other packages wait: for a time, for a word that something has changed, or for what is done
+// beside them. Several goroutines may use everything in it.
 package await
 
 import (
@@ -53,4 +53,14 @@ func Mark(c chan<- struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
+}
+
+// Beside runs do, which may hang, on a goroutine of its own. done is closed once do has returned.
+func Beside(do func()) (done <-chan struct{}) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		do()
+	}()
+	return ended
 }

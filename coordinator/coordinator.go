@@ -54,6 +54,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/accepted"
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 )
@@ -299,11 +300,7 @@ func (c *Coordinator) pageServer(ctx context.Context, f *fleet) *http.Server {
 
 // stop lets calls under way end, and cuts them off after farewell.
 func stop(calls *grpc.Server, pages *http.Server) error {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		calls.GracefulStop()
-	}()
+	ended := await.Beside(calls.GracefulStop)
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
 	err := pages.Shutdown(ctx)

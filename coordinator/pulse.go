@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -55,12 +56,10 @@ func (l *ledger) tellManager(ctx context.Context, log *slog.Logger) error {
 // getsOn returns true once the gate that every call passes and raft's main loop have answered. Their answers do not matter: a follower, or
 // a leader that is cut off, gets on as well. In a deadlock, or with a hanging disk, it returns false, and not before ctx ends.
 func (l *ledger) getsOn(ctx context.Context) bool {
-	answered := make(chan struct{})
-	go func() {
-		defer close(answered)
+	answered := await.Beside(func() {
 		_, _ = l.lead()
 		_ = l.raft.VerifyLeader().Error()
-	}()
+	})
 	select {
 	case <-answered:
 		return true

@@ -213,13 +213,8 @@ func (m *Monitor) end(quit chan<- struct{}) {
 			return
 		}
 	}
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		closing.Wait()
-	}()
 	select {
-	case <-closed:
+	case <-await.Beside(closing.Wait):
 	case <-timeout:
 	}
 }

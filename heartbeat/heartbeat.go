@@ -150,10 +150,8 @@ func (c *Client) Run(ctx context.Context) error {
 	beside.Go(func() { c.revoked.save(ctx) })
 	newPulse(c).run(ctx)
 
-	ended := make(chan struct{})
-	go func() { beside.Wait(); close(ended) }()
 	select {
-	case <-ended:
+	case <-await.Beside(beside.Wait):
 	case <-time.After(farewell):
 		c.log.Error("a report, the peers file or the list of revoked certificates is stuck on a disk: leaving without it", "took", farewell)
 	}

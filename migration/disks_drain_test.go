@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
@@ -186,7 +187,7 @@ func TestVaultIsReadOnceItsCatalogAnswers(t *testing.T) {
 			}
 			thaw := nodetest.HangMeta(a.Vault.Catalog)
 			defer thaw()
-			changed := diskio.Beside(func() { a.Vault.Catalog.Forget("cache/-/none") })
+			changed := await.Beside(func() { a.Vault.Catalog.Forget("cache/-/none") })
 			<-time.After(diskio.Suspect / 2) // amid that change, which is a long one by now
 			f.Set(f.Bad, a.Vault.Dir, true)
 			time.AfterFunc(3*time.Second, func() {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -228,7 +229,7 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	working.Go(func() { d.lanes.oversee(work) })
 	working.Go(func() {
 		defer d.plan.Seal()
-		asking, homing := diskio.Beside(func() { d.claims.check(work) }), diskio.Beside(func() { d.homes.ask(work) })
+		asking, homing := await.Beside(func() { d.claims.check(work) }), await.Beside(func() { d.homes.ask(work) })
 		d.survey.untilQuiet(work)
 		d.claims.seal()
 		<-asking
@@ -242,7 +243,7 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	late, cancel := linger(ctx, receiptGrace+time.Second)
 	defer cancel()
 	select {
-	case <-diskio.Beside(working.Wait):
+	case <-await.Beside(working.Wait):
 	case <-late.Done():
 		d.log.Error("the drain ends although calls on a hung disk or connection have not returned")
 		d.carriers.surrender()

@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/catalog"
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
@@ -107,7 +107,7 @@ func TestAFallbackKeepsWhatIsPutWhileItForgets(t *testing.T) {
 		s.cfg.Fallback.Objects = slowToForget{store}
 		write(t, s.file(3), []byte("newer"))
 		l := s.lookBack()
-		looked := diskio.Beside(func() { l.look(t.Context()) })
+		looked := await.Beside(func() { l.look(t.Context()) })
 		time.Sleep(100 * time.Millisecond)
 		again := newTrip(t, s.a)
 		again.cfg.Dir, again.cfg.Fallback = again.cfg.Dir+"-2", s.cfg.Fallback

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
@@ -84,7 +85,7 @@ func (d *Drain) withdraw(ctx context.Context) {
 	late, cancel := linger(ctx, lastForgetting)
 	defer cancel()
 	late, end := context.WithTimeout(late, mostForgetting)
-	ended := diskio.Beside(func() {
+	ended := await.Beside(func() {
 		defer end()
 		d.tellAll(late)
 	})

@@ -89,7 +89,7 @@ func (ls *lanes) connectAndSend(ctx context.Context, p *peerState) error {
 	cut := func(why error) func() { return func() { stop(why); wire.Cut(conn) } }
 	defer diskio.Watch(peerTimeout, &l.signs.beat, l.stands(), cut(errPeerStalled))()
 	defer diskio.Watch(peerGone, &l.signs.words, l.owed, cut(errPeerGone))()
-	received := diskio.Beside(func() {
+	received := await.Beside(func() {
 		stop(l.receive(sending, frames)) // the writer must not wait for receipts that will not come
 		conn.SetWriteDeadline(time.Now())
 	})

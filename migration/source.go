@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -161,7 +162,7 @@ func (src *source) landed(id inventory.BlockID) (catalog.Record, error) {
 	}
 	var said catalog.Record
 	var fault error
-	answered := diskio.Beside(func() { said, fault = src.vault.Catalog.Get(id) })
+	answered := await.Beside(func() { said, fault = src.vault.Catalog.Get(id) })
 	late := time.NewTimer(diskio.Suspect)
 	defer late.Stop()
 	select {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/nodetest"
@@ -22,7 +23,7 @@ func TestOriginIsAskedAgainOfACatalogThatHung(t *testing.T) {
 	d := NewDrain(newTrip(t, b).cfg)
 	thaw := nodetest.HangMeta(b.Vault.Catalog)
 	defer thaw()
-	changed := diskio.Beside(func() { b.Vault.Catalog.Forget("cache/-/none") })
+	changed := await.Beside(func() { b.Vault.Catalog.Forget("cache/-/none") })
 	<-time.After(diskio.Suspect / 2) // amid that change, which is a long one by now
 	f.Set(f.Bad, b.Vault.Dir, true)
 	d.source.origin(&blk)

@@ -7,8 +7,9 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/await"
 )
 
 const (
@@ -98,18 +99,12 @@ func (k *gceKey) hang(ctx context.Context) time.Duration {
 	began := time.Now()
 	var said answer
 	var err error
-	answered := make(chan struct{})
-	var asking sync.WaitGroup
-	defer asking.Wait()
 	waiting, cancel := context.WithTimeout(ctx, hangLimit)
-	defer cancel()
 	target := k.target(url.Values{
 		"wait_for_change": {"true"}, "last_etag": {k.etag}, "timeout_sec": {strconv.Itoa(int(hangFor.Seconds()))},
 	})
-	asking.Go(func() {
-		defer close(answered)
-		said, err = k.get(waiting, target)
-	})
+	answered := await.Beside(func() { said, err = k.get(waiting, target) })
+	defer func() { cancel(); <-answered }()
 	for {
 		select {
 		case <-answered:

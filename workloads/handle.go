@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // handle holds one process. Unlike a process number it never comes to mean another process (pidfd_open(2), Linux 5.3).
@@ -34,13 +36,10 @@ func (h *handle) close() error { return h.file.Close() }
 // deathOf returns a channel that is closed when a child has ended. The child is not reaped by that: until it is, its number,
 // which is also its group's, cannot come to mean another process.
 func deathOf(pid int) <-chan struct{} {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	return await.Beside(func() {
 		for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 		}
-	}()
-	return ended
+	})
 }
 
 // signal sends a signal to the process, or returns errGone.

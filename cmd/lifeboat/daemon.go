@@ -82,9 +82,7 @@ type signalled struct {
 // run runs the daemon, and acts on its signals until it has ended.
 func (d signalled) run(ctx context.Context, daemon func(context.Context) error) error {
 	listening, stop := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	ended := await.Beside(func() {
 		for {
 			select {
 			case s := <-d.heard:
@@ -97,7 +95,7 @@ func (d signalled) run(ctx context.Context, daemon func(context.Context) error) 
 				return
 			}
 		}
-	}()
+	})
 	err := daemon(ctx)
 	stop()
 	<-ended

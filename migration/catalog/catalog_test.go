@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -328,7 +329,7 @@ func TestCatalogThatIsOpenedIsTheOneThatHasTheName(t *testing.T) {
 	p := filepath.Join(dir, catalogName)
 	waits := awaited(t, p, unix.IN_OPEN)
 	var second *Catalog
-	opened := diskio.Beside(func() { second, err = open(dir) })
+	opened := await.Beside(func() { second, err = open(dir) })
 	waits()
 	another, failed := open(other)
 	if failed = errors.Join(failed, another.Close(), os.Rename(filepath.Join(other, catalogName), p), first.Close()); failed != nil {

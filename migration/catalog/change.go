@@ -6,6 +6,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
@@ -42,7 +43,7 @@ func (c *change) admits(db *bbolt.DB) error {
 	}
 	c.mu.Lock()
 	if c.knock == nil {
-		c.knocks, c.knock = now, diskio.Beside(func() {
+		c.knocks, c.knock = now, await.Beside(func() {
 			_ = db.View(func(*bbolt.Tx) error { return nil })
 			c.mu.Lock()
 			defer c.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
@@ -41,13 +42,13 @@ func (c *Catalog) compacted(patience time.Duration, syncDir func(dir string) err
 		return c, nil
 	}
 	var anew *Catalog
-	written := diskio.Beside(func() { anew, err = c.copied(draft, used, syncDir) })
+	written := await.Beside(func() { anew, err = c.copied(draft, used, syncDir) })
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
 	case <-written:
 	case <-late.C:
-		diskio.Beside(func() {
+		await.Beside(func() {
 			if <-written; err == nil {
 				_ = errors.Join(os.Remove(draft), anew.Close())
 			}

@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // Moment is when something was done last: one goroutine notes it, and others ask how long ago it was. Setting the machine's clock
@@ -29,9 +31,8 @@ func (m *Moment) Ago(now time.Time) time.Duration {
 // looks five times per limit, and so costs nothing.
 func Watch(limit time.Duration, beat *atomic.Int64, owes func() bool, bark func()) (stop func()) {
 	const looks = 5
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
+	done := make(chan struct{})
+	ended := await.Beside(func() {
 		tick := time.NewTicker(limit / looks)
 		defer tick.Stop()
 		last, silent := beat.Load(), 0
@@ -52,6 +53,6 @@ func Watch(limit time.Duration, beat *atomic.Int64, owes func() bool, bark func(
 				return
 			}
 		}
-	}()
+	})
 	return func() { close(done); <-ended }
 }

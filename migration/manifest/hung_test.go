@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -35,9 +35,9 @@ func TestProgressDoesNotWaitForTheDiskOfTheAccount(t *testing.T) {
 	disk := hungDisk{l.files[Moved].f, sync.OnceFunc(func() { close(hangs) }), make(chan struct{})}
 	l.files[Moved].w = bufio.NewWriter(disk)
 	blocks := slices.Values([]*inventory.Block{{ID: "cache/-/x", Members: []inventory.Member{{Name: "x", Bytes: 3, ModTime: time.Now()}}}})
-	moving := diskio.Beside(func() { l.AddMoved("node-b", blocks) })
+	moving := await.Beside(func() { l.AddMoved("node-b", blocks) })
 	<-hangs
-	asking := diskio.Beside(func() {
+	asking := await.Beside(func() {
 		if got := l.Counts().Moved; got != (inventory.Count{Blocks: 1, Bytes: 3}) {
 			t.Errorf("got %+v, want the block that a peer has", got)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -105,7 +106,7 @@ func TestCatalogOnASlowDiskIsWaitedFor(t *testing.T) {
 // hangCatalog has the catalog hang amid a write, together with its disk, until goOn is called.
 func (n *node) hangCatalog(f *nodetest.Disks) (goOn func()) {
 	thaw := nodetest.HangMeta(n.Vault.Catalog)
-	changed := diskio.Beside(func() { n.Vault.Catalog.Forget("cache/-/none") })
+	changed := await.Beside(func() { n.Vault.Catalog.Forget("cache/-/none") })
 	<-time.After(diskio.Suspect / 2)
 	f.Set(f.Bad, n.Vault.Dir, true)
 	return sync.OnceFunc(func() {

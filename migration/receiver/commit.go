@@ -131,7 +131,7 @@ func (c *committer) end(ctx context.Context) {
 	c.mu.Unlock()
 	close(c.quit)
 	select {
-	case <-diskio.Beside(c.working.Wait):
+	case <-await.Beside(c.working.Wait):
 	case <-ctx.Done():
 	}
 }

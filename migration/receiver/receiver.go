@@ -28,6 +28,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/reading"
@@ -147,13 +148,13 @@ func (r *Receiver) Run(ctx context.Context) error {
 	var overseeing sync.WaitGroup
 	overseeing.Go(func() { r.oversee(looking) })
 	helpers := []<-chan struct{}{
-		diskio.Beside(func() { r.removal.tidy(ctx) }),
-		diskio.Beside(func() { diskio.AtLeisure(ctx, r.removal.DropGhosts) }),
-		diskio.Beside(func() { r.scrubber.run(ctx) }),
-		diskio.Beside(func() { r.unpackers.run(ctx) }),
+		await.Beside(func() { r.removal.tidy(ctx) }),
+		await.Beside(func() { diskio.AtLeisure(ctx, r.removal.DropGhosts) }),
+		await.Beside(func() { r.scrubber.run(ctx) }),
+		await.Beside(func() { r.unpackers.run(ctx) }),
 	}
 	if r.cfg.Over != nil {
-		helpers = append(helpers, diskio.Beside(func() { r.removal.letGo(ctx) }))
+		helpers = append(helpers, await.Beside(func() { r.removal.letGo(ctx) }))
 	}
 	defer overseeing.Wait()
 	defer stop()
@@ -162,7 +163,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 	late, cancel := context.WithTimeout(looking, lastStand)
 	defer cancel()
 	select {
-	case <-diskio.Beside(r.serving.Wait):
+	case <-await.Beside(r.serving.Wait):
 	case <-late.Done():
 		r.cfg.Log.Error("the receiver stops although streams on a hung disk have not ended")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
@@ -30,7 +31,7 @@ func (sc *scrubber) readBack(ctx context.Context, part func(ctx context.Context,
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	var err error
-	back := diskio.Beside(func() {
+	back := await.Beside(func() {
 		defer func() {
 			sc.mu.Lock()
 			defer sc.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
@@ -58,7 +59,7 @@ func (v *Vault) reclaimAside(no uint32) error {
 		return nil
 	}
 	failed := make(chan error, 1)
-	back := diskio.Beside(func() { failed <- v.reclaimIn(no, dir) })
+	back := await.Beside(func() { failed <- v.reclaimIn(no, dir) })
 	began, look := time.Now(), time.NewTicker(diskio.LookAfter)
 	defer look.Stop()
 	for {
