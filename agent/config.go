@@ -277,8 +277,8 @@ func (c *Config) validateStores(report config.Report) {
 	names := map[string]int{}
 	for i, s := range c.Stores {
 		key := fmt.Sprintf("stores[%d]", i)
-		if !inventory.StoreName(s.Name) {
-			report(key+".name", s.Name, "must be 1 to 63 of a-z, 0-9, '_', '.' and '-', a letter or a digit first", "rename the store")
+		if !config.IsName(s.Name) {
+			report(key+".name", s.Name, config.NameBound, "rename the store")
 		} else if s.Name == api.AccountStore {
 			report(key+".name", s.Name, "is kept for accounts of drains", "rename the store")
 		} else if first, ok := names[s.Name]; ok {

@@ -19,6 +19,23 @@ func CheckBetween[T cmp.Ordered](report Report, key string, value, least, most T
 	}
 }
 
+// NameBound is what IsName asks for, in words.
+const NameBound = "must be 1 to 63 of a-z, 0-9, '_', '.' and '-', a letter or a digit first"
+
+// IsName reports whether a store, a fallback, a workload or an action may be called that: [a-z0-9][a-z0-9_.-]{0,62}. A name is a word in
+// tables, a label of figures and a part of file names, and a store's is the first part of every block's id.
+func IsName(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		case i > 0 && (c == '_' || c == '.' || c == '-'):
+		default:
+			return false
+		}
+	}
+	return 1 <= len(s) && len(s) <= 63
+}
+
 // Differs names the keys at which two sections differ, but for those left out.
 func Differs[T any](one, other T, except ...string) (keys []string) {
 	b := reflect.ValueOf(other)

@@ -50,7 +50,6 @@ const (
 )
 
 var (
-	names = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
 	// https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
 	buckets  = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
 	prefixes = regexp.MustCompile(`^([A-Za-z0-9!_.*'()=-]+/)+$`)
@@ -62,8 +61,8 @@ func (s Settings) Validate(report config.Report) {
 	if s == (Settings{}) {
 		return // not from a file
 	}
-	if !names.MatchString(s.Name) {
-		report("fallback.name", s.Name, "must be 1 to 63 of a-z, 0-9, '_', '.' and '-', a letter or a digit first", "rename it")
+	if !config.IsName(s.Name) {
+		report("fallback.name", s.Name, config.NameBound, "rename it")
 	}
 	if s.Layout != "blocks" && s.Layout != "spark-fallback" {
 		report("fallback.layout", s.Layout, "must be blocks or spark-fallback", "use blocks")

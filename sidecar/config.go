@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -138,9 +137,6 @@ func (a *Action) way() string { return strings.Join(a.ways(), " and ") }
 // maxTimeout is a day: longer than any notice gives, except maintenance that is announced for later.
 const maxTimeout = 24 * time.Hour
 
-// An action's name is a label of its figures and a part of file names.
-var actionName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
-
 // Validate reports every value out of its bounds.
 func (c *Config) Validate(report func(key string, value any, bound, remedy string)) {
 	if c.Node.Name == "" {
@@ -159,8 +155,8 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	names := map[string]int{}
 	for i, a := range c.Actions {
 		key := fmt.Sprintf("actions[%d]", i)
-		if !actionName.MatchString(a.Name) {
-			report(key+".name", a.Name, "must be 1 to 63 of a-z, 0-9, '_', '.' and '-', a letter or a digit first", "rename the action")
+		if !config.IsName(a.Name) {
+			report(key+".name", a.Name, config.NameBound, "rename the action")
 		} else if first, ok := names[a.Name]; ok {
 			report(key+".name", a.Name, fmt.Sprintf("is the name of actions[%d] too", first), "rename one of them")
 		} else {

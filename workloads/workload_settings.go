@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -115,9 +114,6 @@ func (t TellSettings) open(s Settings, target Target, units Units, state string)
 	return nil, nil
 }
 
-// workloadName is a part of file names.
-var workloadName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
-
 // mostWorkloads bounds the workloads that every heartbeat names.
 const mostWorkloads = 64
 
@@ -129,12 +125,12 @@ func Validate(report config.Report, key string, all []Settings) {
 	names := map[string]int{}
 	for i, s := range all {
 		at := fmt.Sprintf("%s[%d]", key, i)
-		if !workloadName.MatchString(s.Name) {
+		if !config.IsName(s.Name) {
 			var shown any
 			if s.Name != "" {
 				shown = s.Name
 			}
-			report(at+".name", shown, "must be 1 to 63 of a-z, 0-9, '_', '.' and '-', a letter or a digit first", "name it like spark-worker")
+			report(at+".name", shown, config.NameBound, "name it like spark-worker")
 		} else if first, ok := names[s.Name]; ok {
 			report(at+".name", s.Name, fmt.Sprintf("is the name of %s[%d] too", key, first), "rename one of them")
 		} else {

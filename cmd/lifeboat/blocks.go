@@ -14,7 +14,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
-	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/config"
 )
 
 func blocksCommand() *cobra.Command {
@@ -176,7 +176,7 @@ type blockPrinter struct {
 
 func (p *blockPrinter) add(b *api.BlockInfo) error {
 	if of, _, _ := strings.Cut(b.GetId(), "/"); p.store != "" && of != p.store || p.store == "" && of == api.AccountStore {
-		if inventory.StoreName(of) { // a directory that could not be read is listed too, under a remark instead of an id
+		if config.IsName(of) { // a directory that could not be read is listed too, under a remark instead of an id
 			p.others[of] = true
 		}
 		return nil

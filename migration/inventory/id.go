@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/lifeboat/lifeboat/config"
 )
 
 // BlockID names a block, or one member of a block, in the whole fleet: STORE/SCOPE/NAME. The scope is the application's
@@ -19,20 +21,6 @@ const MaxIDBytes = 4096
 
 // maxComponentBytes is NAME_MAX of every file system that the agent serves.
 const maxComponentBytes = 255
-
-// StoreName reports whether a store may be called that: [a-z0-9][a-z0-9_.-]{0,62}. It is the first part of every block's
-// id, a word in every table, and a name in every peer's directories.
-func StoreName(s string) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
-		case i > 0 && (c == '_' || c == '.' || c == '-'):
-		default:
-			return false
-		}
-	}
-	return 1 <= len(s) && len(s) <= 63
-}
 
 // errBadID is wrapped by every error of ParseBlockID.
 var errBadID = errors.New("not a block id")
@@ -70,7 +58,7 @@ func ParseBlockID(s string) (BlockID, error) {
 			return bad("a component of %d bytes, at most %d", len(p), maxComponentBytes)
 		}
 	}
-	if store, _, _ := strings.Cut(s, "/"); !StoreName(store) {
+	if store, _, _ := strings.Cut(s, "/"); !config.IsName(store) {
 		return bad("store %q: want lower-case letters, digits, dots, dashes", store)
 	}
 	return BlockID(s), nil
