@@ -19,14 +19,9 @@ func (a *Agent) tellManager(ctx context.Context) error {
 	}
 	tick := time.NewTicker(headlineEvery)
 	defer tick.Stop()
-	said := ""
+	var shown systemd.Headline
 	for {
-		if line := headline(a.status()); line != said {
-			said = line
-			if err := systemd.Status("%s", line); err != nil {
-				a.log.Debug("the service manager was not told", "err", err)
-			}
-		}
+		shown.Say(a.log, headline(a.status()))
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -29,13 +29,9 @@ func (l *ledger) tellManager(ctx context.Context, log *slog.Logger) error {
 	tick := time.NewTicker(min(headlineEvery, cmp.Or(feed, headlineEvery)))
 	defer tick.Stop()
 	var fed time.Time
-	for said := ""; ; {
-		if line := l.headline(); line != said {
-			said = line
-			if err := systemd.Status("%s", line); err != nil {
-				log.Debug("the service manager was not told", "err", err)
-			}
-		}
+	var shown systemd.Headline
+	for {
+		shown.Say(log, l.headline())
 		if now := time.Now(); feed > 0 && now.Sub(fed) >= feed-headlineEvery {
 			fed = now
 			if !l.getsOn(ctx) {

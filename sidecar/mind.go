@@ -162,14 +162,10 @@ func (s *Sidecar) unrelease(n preemption.Notice) {
 // tellManager tells the service manager that the sidecar listens and, until ctx ends, how it is in one line.
 func (s *Sidecar) tellManager(ctx context.Context) {
 	s.ready()
-	for said := ""; ; {
+	var shown systemd.Headline
+	for {
 		changed := s.incidents.Changes()
-		if line := s.summary(); line != said {
-			said = line
-			if err := systemd.Status("%s", line); err != nil {
-				s.log.Debug("the service manager was not told", "err", err)
-			}
-		}
+		shown.Say(s.log, s.summary())
 		if !wait(ctx, changed, time.Time{}) {
 			return
 		}

@@ -46,6 +46,20 @@ func Status(format string, args ...any) error {
 	return notify("STATUS=" + line)
 }
 
+// Headline keeps that line up to date. Its zero value is ready, and one goroutine uses it.
+type Headline struct{ said string }
+
+// Say tells the manager the line if it is not the one that it was told last.
+func (h *Headline) Say(log *slog.Logger, line string) {
+	if line == h.said {
+		return
+	}
+	h.said = line
+	if err := Status("%s", line); err != nil {
+		log.Debug("the service manager was not told", "err", err)
+	}
+}
+
 func lineEnd(r rune) bool { return r == '\n' || r == '\r' || r == 0 }
 
 // WatchdogInterval is how often Alive should be called: half of what the unit's WatchdogSec allows, as
