@@ -118,6 +118,21 @@ func catches(t *testing.T) (pid int) {
 	return cmd.Process.Pid
 }
 
+// attending is an agent that does nothing but look after workloads.
+func attending(t *testing.T, dir string, all ...*watched) *Agent {
+	a := &Agent{log: slog.New(slog.DiscardHandler)}
+	a.limits.Store(&limits{Drain: Default().Drain})
+	a.workloads = attendant{log: a.log, incidents: &a.incidents, limits: &a.limits, nudge: func() {}, all: all}
+	var err error
+	if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }}); err != nil {
+		t.Fatal(err)
+	}
+	if a.workloads.attention, err = openAttention(filepath.Join(dir, "workloads.json"), "", new(durable.Beside)); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
 // A webhook tries for as long as there is time, and meanwhile the status shows what is wrong.
 func TestTroubleOfAWebhookIsShown(t *testing.T) {
 	dir := t.TempDir()
@@ -126,15 +141,7 @@ func TestTroubleOfAWebhookIsShown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &Agent{log: slog.New(slog.DiscardHandler)}
-		a.limits.Store(&limits{Drain: Default().Drain})
-		a.workloads = attendant{log: a.log, incidents: &a.incidents, limits: &a.limits}
-		if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }}); err != nil {
-			t.Fatal(err)
-		}
-		if a.workloads.attention, err = openAttention(filepath.Join(dir, "workloads.json"), "", new(durable.Beside)); err != nil {
-			t.Fatal(err)
-		}
+		a := attending(t, dir)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { a.workloads.keepTold(ctx, &watched{Workload: w, again: make(chan struct{}, 1)}); close(ended) }()

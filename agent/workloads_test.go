@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"log/slog"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/await"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/preemption"
@@ -38,26 +36,16 @@ func TestStopIsKnownWhileTheFirstLookLasts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &Agent{log: slog.New(slog.DiscardHandler)}
-		a.limits.Store(&limits{Drain: Default().Drain})
-		a.workloads = attendant{log: a.log, incidents: &a.incidents, limits: &a.limits, nudge: func() {}, all: []*watched{{Workload: w, again: make(chan struct{}, 1)}}}
-		if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }}); err != nil {
-			t.Fatal(err)
-		}
-		if a.workloads.attention, err = openAttention(filepath.Join(dir, "workloads.json"), "", new(durable.Beside)); err != nil {
-			t.Fatal(err)
-		}
+		a := attending(t, dir, &watched{Workload: w, again: make(chan struct{}, 1)})
 		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { a.workloads.Run(ctx); close(ended) }()
+		ended := await.Beside(func() { a.workloads.Run(ctx) })
 		defer func() { stop(); <-ended; time.Sleep(time.Minute) }() // a look that is left behind ends by itself
 		time.Sleep(9 * time.Second)                                 // it is looked at from the second 5 to 8, and then from 10 on
 		notice := preemption.Notice{Source: preemption.SourceGCE, ID: "preempted", Kind: preemption.KindPreempt, SeenAt: time.Now(), Deadline: time.Now().Add(30 * time.Second)}
 		if _, _, err := a.incidents.Join(notice); err != nil {
 			t.Fatal(err)
 		}
-		stopped := make(chan struct{})
-		go func() { a.workloads.stop(ctx); close(stopped) }()
+		stopped := await.Beside(func() { a.workloads.stop(ctx) })
 		defer func() { stop(); <-stopped }()
 		time.Sleep(10 * time.Second)
 		if d := a.workloads.attention.of("w"); !d.Stopping {
