@@ -28,7 +28,7 @@ func (c *course) watchWrites(ctx context.Context) {
 	var next time.Time // zero: no drain is over
 	pause, took := firstLook, time.Duration(0)
 	for ctx.Err() == nil {
-		changed := c.incidents.Changes()
+		changed, health := c.incidents.Changes(), c.disks.Changed()
 		p, open := c.incidents.Open()
 		switch over := open && p.Work.Drained != nil && !p.Work.Again && !p.Incident.Rehearsed(); {
 		case !over && !p.Work.Again:
@@ -43,6 +43,11 @@ func (c *course) watchWrites(ctx context.Context) {
 		select {
 		case <-due:
 		case <-changed:
+			continue
+		case <-health: // a disk may answer again, and there may be little time for what was lost there
+			if soon := time.Now().Add(max(firstLook, lookShare*took)); soon.Before(next) {
+				next = soon
+			}
 			continue
 		case <-ctx.Done():
 			return

@@ -129,7 +129,7 @@ func TestLapseBetweenTwoLookouts(t *testing.T) {
 		beating.Go(func() { client.Run(ctx) })
 		defer beating.Wait()
 		defer stop()
-		a.course = course{log: a.log, incidents: &a.incidents, limits: &a.limits, fleet: &fleet{Client: client}, refuge: a.refuge, written: make(chan page)}
+		a.course = course{log: a.log, incidents: &a.incidents, limits: &a.limits, fleet: &fleet{Client: client}, disks: &a.disks, refuge: a.refuge, written: make(chan page)}
 		a.course.vigil.course = &a.course
 		lookout := func() (end func()) {
 			looking, stop := context.WithCancel(ctx)

@@ -187,8 +187,10 @@ func TestLostOnADiskThatAnswersAgain(t *testing.T) {
 		if summary, _ := c.Manifest(0); summary.GetLost().GetBlocks() == 0 {
 			t.Fatalf("got %v, want blocks that are lost with their disk", summary)
 		}
+		c.Sleep(16 * time.Second) // the next look would be in 20 s
 		c.SetDisk(0, "cache", disks.Healthy)
-		c.Sleep(45 * time.Second)
+		c.Until("what lies there leaves", 15*time.Second, func() bool { n, _ := c.Moved(0); return n > 10 })
+		c.Sleep(40 * time.Second)
 		accounted(t, c, 0, blocks, 0)
 		if got := said.take("another pass of the drain"); len(got) == 0 || !strings.Contains(got[0], " lost=0 ") {
 			t.Errorf("got %q, want that nothing is lost any more", got)
