@@ -265,6 +265,7 @@ func TestPassThatNeedsTheWholeAccount(t *testing.T) {
 // A pass that was left behind may write to the account until it has ended, so no other pass begins there.
 func TestPassWaitsForOneThatWasLeftBehind(t *testing.T) {
 	a, _ := inRefuge(t, t.TempDir(), disks.Healthy)
+	defer a.aside.Wait() // what asks whether the disk hangs writes to it
 	pass := func(context.Context, string) (manifest.Summary, error) { return manifest.Summary{}, nil }
 	ended := make(chan struct{})
 	a.refuge.leave(ended)
