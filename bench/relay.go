@@ -88,7 +88,7 @@ func (f *fleet) take(ctx context.Context, from source) error {
 // measureRelay measures what it costs a node to carry blocks on that came from another node, compared with blocks of
 // its own.
 func measureRelay(ctx context.Context, b bench) ([]figure, error) {
-	us, err := newLifeboat(ctx, b.binary, b.g.dir, "source", "sink", "home")
+	us, err := newLifeboat(ctx, b.binary, filepath.Join(b.g.dir, "relay"), "source", "sink", "home") // not those of the suite transfer
 	if err != nil {
 		return nil, err
 	}
