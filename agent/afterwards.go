@@ -162,8 +162,8 @@ func (c *course) anyLeft(ctx context.Context, p page, again func(b *inventory.Bl
 	return false, !diskio.IsSilent(err) && !slices.ContainsFunc(dirs, func(dir string) bool { return !c.disks.Readable(dir) })
 }
 
-// findsRoom returns what says of lost blocks that they are tried again: those that there was no time for, or whose disk did not
-// answer, if there is time now, and somebody is known to have room for them. What the coordinator tells of a peer may be off by a quarter.
+// findsRoom returns what says of lost blocks that they are tried again: those that may well leave now (migration.AnyLeft), if there is time
+// for that, and somebody is known to have room for them. What the coordinator tells of a peer may be off by a quarter.
 func (c *course) findsRoom(timely bool) (again func(b *inventory.Block, late bool) bool) {
 	most := mostOf(c.fleet.peers())
 	return func(b *inventory.Block, late bool) bool {
