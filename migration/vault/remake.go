@@ -25,7 +25,7 @@ type Remade struct {
 	Broken []Held // no longer whole
 	Others int    // how many more are broken
 
-	Unread map[uint32]error // segments that the disk did not give to their ends
+	Unread map[uint32]error // segments that the disk did not give everywhere
 }
 
 // mostNamed bounds the list of broken blocks.
@@ -58,7 +58,7 @@ func anySegments(dirs []string) bool {
 const numbersAside = 1 << 20
 
 // salvage reads a directory's segments into a catalog that was made anew: all of them, or those that could not be read before. A segment
-// that cannot be read to its end serves what was found, and is read again at the next start. A directory of which nothing can be read is
+// that cannot be read everywhere serves what was found, and is read again at the next start. A directory of which nothing can be read is
 // away.
 func (v *Vault) salvage(dir string, all bool, some []uint32) error {
 	segments, err := v.toRead(dir, all, some)

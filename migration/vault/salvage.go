@@ -2,6 +2,7 @@ package vault
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -19,6 +20,9 @@ import (
 // verified on the way, and a block counts if all of it is there. A removed block is not found: its bytes were punched out,
 // or its opening frame was voided.
 
+// pageBytes is the least that the kernel reads of a file: what shares its page with a bad sector cannot be read either.
+const pageBytes = 4096
+
 // salvaged is what has been found in one segment.
 type salvaged struct {
 	whole  func(catalog.Record) error
@@ -27,6 +31,9 @@ type salvaged struct {
 	gaps []catalog.Stretch // stretches that belong to no whole block
 	end  int64             // of the last whole block
 	from string            // the node that the next blocks were carried from
+
+	fault  error // the first of the disk
+	faults int
 
 	f    *os.File
 	no   uint32
@@ -38,7 +45,7 @@ type salvaged struct {
 	gap  int64        // where a stretch of no use began; -1: there is none
 }
 
-// salvage reads a segment from one end to the other.
+// salvage reads a segment from one end to the other. What the disk does not give is left out, and is told by the error, with what was found.
 func salvage(path string, no uint32, whole func(catalog.Record) error, broken func(Held)) (_ *salvaged, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -57,7 +64,7 @@ func salvage(path string, no uint32, whole func(catalog.Record) error, broken fu
 			return s, err
 		}
 	}
-	return s, nil
+	return s, s.fault
 }
 
 func (s *salvaged) seek(at int64) {
@@ -87,6 +94,8 @@ func (s *salvaged) next() error {
 		s.lose(at)
 		return s.skip(at)
 	case err != nil:
+		to, err := s.beyond(err, at)
+		s.seek(to)
 		return err
 	case f.Type == wire.FrameHello:
 		s.keep(at)
@@ -117,6 +126,8 @@ func (s *salvaged) next() error {
 		s.seek(min(at+r.Length, s.size))
 		return nil
 	case err != nil:
+		to, err := s.beyond(err, at)
+		s.seek(min(max(to, at+r.Length), s.size))
 		return err
 	}
 	s.keep(at)
@@ -176,8 +187,9 @@ func (s *salvaged) keep(at int64) {
 func (s *salvaged) skip(at int64) error {
 	var h [wire.HeaderBytes]byte
 	if _, err := s.f.ReadAt(h[:], at); err != nil {
-		s.seek(s.size)
-		return passEOF(err)
+		to, err := s.beyond(err, at)
+		s.seek(to)
+		return err
 	}
 	t, n := wire.FrameType(h[0]), binary.BigEndian.Uint32(h[4:])
 	if t >= wire.FrameOpen && t <= wire.FrameReceipts && h[1]|h[2]|h[3] == 0 && n <= uint32(wire.MaxPayload[t]) { // voidMark, too
@@ -209,7 +221,10 @@ func (s *salvaged) search(from int64) (int64, error) {
 		}
 		n, err := s.f.ReadAt(buf, from)
 		if n < wire.HeaderBytes {
-			return s.size, passEOF(err)
+			if from, err = s.beyond(err, from+int64(n)); err != nil {
+				return s.size, err
+			}
+			continue
 		}
 		for i := range n - wire.HeaderBytes + 1 {
 			h := buf[i:]
@@ -222,11 +237,19 @@ func (s *salvaged) search(from int64) (int64, error) {
 	return s.size, nil
 }
 
-func passEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
+// beyond returns where to go on after a read failed: at the end of the file, or behind what the disk does not give. Each time that is twice
+// as far, because a disk may take half a minute to fail: so a segment has at most 17 such reads.
+func (s *salvaged) beyond(err error, at int64) (to int64, _ error) {
+	switch {
+	case errors.Is(err, io.EOF):
+		return s.size, nil
+	case !diskio.IsFault(err):
+		return s.size, err
 	}
-	return err
+	s.fault = cmp.Or(s.fault, err)
+	to = at&^(pageBytes-1) + pageBytes<<s.faults
+	s.faults++
+	return min(to, s.size), nil
 }
 
 // voidMark replaces an opening frame's type when its block is not kept. No reader of a segment takes such a frame.

@@ -20,15 +20,21 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// badSector is a file or directory on a disk that does not give the bytes of one file from an offset on; 0: it gives all.
+// sector is a part of a file that its disk does not give.
+type sector struct {
+	from  atomic.Int64 // 0: there is none
+	until atomic.Int64 // 0: the end of the file
+}
+
+// badSector is a file or directory on a disk that can get a bad sector in one file.
 type badSector struct {
 	fs.LoopbackNode
 	name string
-	from *atomic.Int64
+	bad  *sector
 }
 
 func (n *badSector) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbedder {
-	return &badSector{fs.LoopbackNode{RootData: n.RootData}, n.name, n.from}
+	return &badSector{fs.LoopbackNode{RootData: n.RootData}, n.name, n.bad}
 }
 
 func (n *badSector) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
@@ -37,19 +43,21 @@ func (n *badSector) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint
 }
 
 func (n *badSector) Read(ctx context.Context, h fs.FileHandle, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
-	if bad := n.from.Load(); bad > 0 && filepath.Base(n.Path(nil)) == n.name {
-		if off >= bad {
+	if from, until := n.bad.from.Load(), n.bad.until.Load(); from > 0 && filepath.Base(n.Path(nil)) == n.name {
+		switch {
+		case off < from:
+			dest = dest[:min(int64(len(dest)), from-off)]
+		case until == 0 || off < until:
 			return nil, syscall.EIO
 		}
-		dest = dest[:min(int64(len(dest)), bad-off)]
 	}
 	return h.(fs.FileReader).Read(ctx, dest, off)
 }
 
 // onBadSector is a vault whose second directory lies on a disk that can get a bad sector in segment 1.
-func onBadSector(t *testing.T) (v *Vault, more string, bad *atomic.Int64) {
+func onBadSector(t *testing.T) (v *Vault, more string, bad *sector) {
 	t.Helper()
-	bad = new(atomic.Int64)
+	bad = new(sector)
 	more = fusedisk.New(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder {
 		return &badSector{fs.LoopbackNode{RootData: tree}, filepath.Base(SegmentFile("", 1)), bad}
 	})
@@ -108,7 +116,7 @@ func TestSegmentThatCannotBeReadForANewCatalog(t *testing.T) {
 			}
 		}
 	}
-	bad.Store(r.Offset + 100)
+	bad.from.Store(r.Offset + 100)
 	v = restarted(t, v, loseCatalog(v))
 	if made := v.TakeRemade(); len(made) != 3 || made[2].Found.Blocks != 3 || !errors.Is(made[2].Unread[1], syscall.EIO) || len(made[2].Unread) != 1 || len(made[2].Broken) > 0 {
 		t.Fatalf("told %+v, away %v", made, v.Away())
@@ -132,7 +140,7 @@ func TestSegmentThatCannotBeReadForANewCatalog(t *testing.T) {
 	}
 	has(map[string]bool{"cache/-/renewed": true, "cache/-/other": true})
 
-	bad.Store(0)
+	bad.from.Store(0)
 	v = restarted(t, v)
 	defer func() { v.Close() }()
 	if made := v.TakeRemade(); len(made) != 1 || len(made[0].Unread) != 0 || made[0].Found.Blocks != 2 {
@@ -147,6 +155,41 @@ func TestSegmentThatCannotBeReadForANewCatalog(t *testing.T) {
 	}
 }
 
+// Behind a bad sector the rest of a segment is read: one block lies on it, and those before and behind it are served.
+func TestBlocksBehindABadSectorOfASegment(t *testing.T) {
+	for _, part := range []string{"opening", "body"} {
+		v, more, bad := onBadSector(t)
+		ids := []string{"cache/-/a", "cache/-/hit", "cache/-/b", "cache/-/c"}
+		for _, id := range ids {
+			putIn(t, v, more, id, 50_000)
+		}
+		r, err := v.Catalog.Get("cache/-/hit")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := r.Offset
+		if part == "body" {
+			at += 20_000
+		}
+		bad.from.Store(at &^ (pageBytes - 1))
+		bad.until.Store(at&^(pageBytes-1) + pageBytes)
+		v = restarted(t, v, loseCatalog(v))
+		for _, id := range ids {
+			switch _, err := v.Catalog.Get(inventory.BlockID(id)); {
+			case id == "cache/-/hit", id == "cache/-/a" && part == "opening": // a's last page is the bad one
+				if !errors.Is(err, iofs.ErrNotExist) {
+					t.Errorf("%s is here, with a bad sector in the %s of a block (%v)", id, part, err)
+				}
+			default:
+				wantWhole(t, v, id, 50_000)
+			}
+		}
+		if err := v.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // The file of such a segment stays when nothing that was found in it is of use any more.
 func TestSegmentThatCannotBeReadIsNotRemoved(t *testing.T) {
 	v, more, bad := onBadSector(t)
@@ -156,12 +199,12 @@ func TestSegmentThatCannotBeReadIsNotRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad.Store(r.Offset)
+	bad.from.Store(r.Offset)
 	v = restarted(t, v, loseCatalog(v))
 	if err := errors.Join(v.Catalog.Forget("cache/-/x"), v.Reclaim(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	bad.Store(0)
+	bad.from.Store(0)
 	v = restarted(t, v)
 	defer v.Close()
 	wantWhole(t, v, "cache/-/behind", 5000)
@@ -171,13 +214,13 @@ func TestSegmentThatCannotBeReadIsNotRemoved(t *testing.T) {
 func TestDirectoryOfWhichNoSegmentCanBeRead(t *testing.T) {
 	v, more, bad := onBadSector(t)
 	putIn(t, v, more, "cache/-/x", 5000)
-	bad.Store(1)
+	bad.from.Store(1)
 	v = restarted(t, v, loseCatalog(v))
 	defer v.Close()
 	if why := v.Away()[more]; !errors.Is(why, syscall.EIO) {
 		t.Fatalf("away because %v", why)
 	}
-	bad.Store(0)
+	bad.from.Store(0)
 	if back := v.Revive(t.Context()); len(back) != 1 {
 		t.Fatalf("away because %v", v.Away())
 	}
