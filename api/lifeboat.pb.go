@@ -5912,6 +5912,7 @@ type CoordinatorStatus struct {
 	Suspects      int64                  `protobuf:"varint,15,opt,name=suspects,proto3" json:"suspects,omitempty"`
 	Subscribers   int64                  `protobuf:"varint,16,opt,name=subscribers,proto3" json:"subscribers,omitempty"`                    // clients that follow this coordinator's events
 	ClocksApart   int64                  `protobuf:"varint,17,opt,name=clocks_apart,json=clocksApart,proto3" json:"clocks_apart,omitempty"` // nodes whose clock is more than a second off
+	DiskTrouble   string                 `protobuf:"bytes,18,opt,name=disk_trouble,json=diskTrouble,proto3" json:"disk_trouble,omitempty"`  // why the coordinator's log cannot be written, or could not a minute ago; empty: it can
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6063,6 +6064,13 @@ func (x *CoordinatorStatus) GetClocksApart() int64 {
 		return x.ClocksApart
 	}
 	return 0
+}
+
+func (x *CoordinatorStatus) GetDiskTrouble() string {
+	if x != nil {
+		return x.DiskTrouble
+	}
+	return ""
 }
 
 // Brake holds silent nodes of a part of the fleet as suspects, rather than letting them become LOST: too many fell silent at once, and
@@ -10002,7 +10010,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"/\n" +
 	"\x10GetStatusRequest\x12\x1b\n" +
-	"\tof_leader\x18\x01 \x01(\bR\bofLeader\"\xbc\x05\n" +
+	"\tof_leader\x18\x01 \x01(\bR\bofLeader\"\xdf\x05\n" +
 	"\x11CoordinatorStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -10025,7 +10033,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06brakes\x18\x0e \x03(\v2\x12.lifeboat.v1.BrakeR\x06brakes\x12\x1a\n" +
 	"\bsuspects\x18\x0f \x01(\x03R\bsuspects\x12 \n" +
 	"\vsubscribers\x18\x10 \x01(\x03R\vsubscribers\x12!\n" +
-	"\fclocks_apart\x18\x11 \x01(\x03R\vclocksApart\x1a8\n" +
+	"\fclocks_apart\x18\x11 \x01(\x03R\vclocksApart\x12!\n" +
+	"\fdisk_trouble\x18\x12 \x01(\tR\vdiskTrouble\x1a8\n" +
 	"\n" +
 	"NodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -79,6 +79,43 @@ func freeze(s *raftstore.Store) (thaw func()) {
 	return func() { close(frozen) }
 }
 
+// The status of a coordinator whose disk is full says so: without that it leads no more, and nobody sees why.
+func TestStatusOfACoordinatorWithAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := lone(t)
+		defer f.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		var g sync.WaitGroup
+		g.Go(func() { f.govern(ctx) })
+		defer g.Wait()
+		defer cancel()
+		time.Sleep(5 * time.Second)
+		trouble := func() string {
+			t.Helper()
+			s, err := (&operator{fleet: f}).GetStatus(t.Context(), &api.GetStatusRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.GetDiskTrouble()
+		}
+		if got := trouble(); got != "" {
+			t.Errorf("got %q, want no trouble yet", got)
+		}
+		f.ledger.store.Commit = func(func(*bolt.Tx) error) error { return syscall.ENOSPC }
+		if _, err := f.do(registration("a")); err == nil {
+			t.Error("what could not be written was decided")
+		}
+		if got := trouble(); !strings.Contains(got, "no space left on device") {
+			t.Errorf("got %q, want to be told that the disk is full", got)
+		}
+		f.ledger.store.Commit = f.ledger.store.DB().Update
+		time.Sleep(2 * time.Minute)
+		if got := trouble(); got != "" {
+			t.Errorf("got %q two minutes after there was room again", got)
+		}
+	})
+}
+
 // When a leader's disk begins to hang, callers that wait for its decisions get an error, its event streams end, and both may come again once
 // the disk answers.
 func TestCallsAtADiskThatBeginsToHang(t *testing.T) {

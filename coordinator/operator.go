@@ -217,6 +217,9 @@ func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api
 		reply.LeaderName, reply.LeaderAddress = s.ledger.leader()
 		reply.Members = s.succession.members(ctx)
 	}
+	if err := s.ledger.store.Ill(); err != nil {
+		reply.DiskTrouble = err.Error()
+	}
 	reply.Subscribers = int64(s.audience.count())
 	c := s.ledger.count()
 	for state, n := range c.nodes {

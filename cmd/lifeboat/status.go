@@ -241,6 +241,9 @@ func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 		leader = cmp.Or(s.GetLeaderName(), "none known")
 	}
 	t.Row("leader", leader)
+	if trouble := s.GetDiskTrouble(); trouble != "" {
+		t.Row("DISK", trouble)
+	}
 	if len(s.GetMembers()) > 0 {
 		t.Row("term", fmt.Sprint(s.GetTerm()))
 	}

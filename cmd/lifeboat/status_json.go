@@ -171,6 +171,7 @@ type coordinatorJSON struct {
 	Brakes        []brakeJSON      `json:"brakes"` // that hold now
 	ClocksApart   int64            `json:"clocks_apart"`
 	Subscribers   int64            `json:"subscribers"`
+	DiskTrouble   string           `json:"disk_trouble"` // empty: none
 }
 
 func coordinatorToJSON(s *api.CoordinatorStatus) coordinatorJSON {
@@ -186,7 +187,7 @@ func coordinatorToJSON(s *api.CoordinatorStatus) coordinatorJSON {
 		Role: "coordinator", Name: s.GetName(), Version: s.GetVersion(), StartedAt: api.Instant(s.GetStartedAt()),
 		Leader: s.GetLeader(), LeaderName: s.GetLeaderName(), LeaderAddress: s.GetLeaderAddress(), Term: s.GetTerm(),
 		Nodes: nodes, Suspects: s.GetSuspects(), ClocksApart: s.GetClocksApart(), BlocksLocated: located, BlocksLost: s.GetBlocksLost(),
-		LastIndex: s.GetLastIndex(), Subscribers: s.GetSubscribers(),
+		LastIndex: s.GetLastIndex(), Subscribers: s.GetSubscribers(), DiskTrouble: s.GetDiskTrouble(),
 		Hosts: hostsToJSON(s.GetHosts()), Members: api.ListToJSON(s.GetMembers(), memberToJSON), Brakes: api.ListToJSON(s.GetBrakes(), brakeToJSON),
 	}
 }
