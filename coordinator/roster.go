@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// peersTold is how many peers an agent's list has: enough to spread a drain over, few enough to send to all agents.
-	peersTold = 32
+	// PeersTold is how many peers an agent's list has at most: enough to spread a drain over, few enough to send to all agents.
+	PeersTold = 32
 
 	// rosterPace is the least time between two rebuilds of the list: in a large fleet a rebuild takes longer, and changes are more
 	// frequent.
@@ -90,7 +90,7 @@ func (r *roster) pick(asker string, now time.Time, list func() []*api.Peer) (ver
 		start, _ := slices.BinarySearchFunc(entries, hashOf(asker), func(e rosterEntry, at uint64) int { return cmp.Compare(e.place, at) })
 		for i := range entries {
 			e := entries[(start+i)%len(entries)]
-			if len(peers) == peersTold {
+			if len(peers) == PeersTold {
 				break
 			}
 			if e.peer.Node == asker {

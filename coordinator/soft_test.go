@@ -31,8 +31,8 @@ func TestRosterSpreads(t *testing.T) {
 	told := map[string]int{}
 	for _, asker := range slices.Clone(all) {
 		version, peers := r.pick(asker.Node, t0, func() []*api.Peer { return all })
-		if len(peers) != peersTold || version == 0 {
-			t.Fatalf("got %d peers of version %d, want %d", len(peers), version, peersTold)
+		if len(peers) != PeersTold || version == 0 {
+			t.Fatalf("got %d peers of version %d, want %d", len(peers), version, PeersTold)
 		}
 		zones := map[string]bool{}
 		for _, p := range peers {
@@ -52,8 +52,8 @@ func TestRosterSpreads(t *testing.T) {
 		}
 	}
 	most := slices.Max(slices.Collect(maps.Values(told)))
-	if len(told) != len(all) || most > 2*peersTold {
-		t.Errorf("got %d nodes told, one of them %d times, want all about %d times", len(told), most, peersTold)
+	if len(told) != len(all) || most > 2*PeersTold {
+		t.Errorf("got %d nodes told, one of them %d times, want all about %d times", len(told), most, PeersTold)
 	}
 }
 
@@ -69,8 +69,8 @@ func TestRosterNamesAdvisedNodesLast(t *testing.T) {
 		if !asker.Advised {
 			well--
 		}
-		if len(peers) != peersTold || slices.IndexFunc(peers, func(p *api.Peer) bool { return p.Advised }) != well {
-			t.Fatalf("%s: got %v, want all others that are not advised, and then up to %d", asker.Node, peers, peersTold)
+		if len(peers) != PeersTold || slices.IndexFunc(peers, func(p *api.Peer) bool { return p.Advised }) != well {
+			t.Fatalf("%s: got %v, want all others that are not advised, and then up to %d", asker.Node, peers, PeersTold)
 		}
 	}
 }

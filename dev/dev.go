@@ -276,16 +276,17 @@ func (f *Fleet) fill(cache string, local []string) error {
 	return nil
 }
 
-// waitForPeers waits until the first node knows all other nodes: from then on it can drain.
+// waitForPeers waits until the first node knows all other nodes, or as many as it is told: from then on it can drain.
 func (f *Fleet) waitForPeers(ctx context.Context) error {
 	const patience = 30 * time.Second
+	want := min(f.cfg.Nodes-1, coordinator.PeersTold)
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		s, err := f.Status(within)
-		if err == nil && len(s.Peers) == f.cfg.Nodes-1 && s.LastHeartbeat != nil {
+		if err == nil && len(s.Peers) == want && s.LastHeartbeat != nil {
 			return nil
 		}
 		select {
