@@ -8,11 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/lifeboat/lifeboat/await"
 )
 
 // Hook runs a program with the word as a line of JSON on its stdin and as LIFEBOAT_* in its environment.
@@ -45,6 +48,7 @@ const (
 	detachLimit  = 2 * time.Second        // the program starts even if the service manager takes longer
 	announcement = 10 * time.Millisecond  // how often to look for a supervisor that is starting
 	burial       = 3 * time.Second        // from SIGKILL to the supervisor's end, on a busy machine
+	again        = time.Second            // between two attempts to start what could not be started
 	checkOutput  = 250 * time.Millisecond // how often the supervisor looks at the size of what is printed
 )
 
@@ -52,10 +56,26 @@ func (h Hook) String() string { return "hook " + h.Name }
 
 // Tell implements Action. It returns when the program has ended: nil if that was with status 0.
 func (h Hook) Tell(ctx context.Context, w Word) error {
-	if err := h.tell(ctx, w); err != nil {
+	err := h.tell(ctx, w)
+	for tries := 1; passes(err); tries++ {
+		Trouble(ctx, fmt.Errorf("%s: not started yet: %w", h, err))
+		if !await.Sleep(ctx, again) {
+			err = GivenUp(ctx, tries, err)
+			break
+		}
+		err = h.tell(ctx, w)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", h, err)
 	}
 	return nil
+}
+
+// passes reports whether a program that could not be started can be a moment later: the machine is out of processes, memory, files or
+// room, or the program is being written (execve(2), fork(2)).
+func passes(err error) bool {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	return ok && slices.Contains([]syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC, syscall.ETXTBSY}, errno)
 }
 
 func (h Hook) tell(ctx context.Context, w Word) error {

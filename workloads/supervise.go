@@ -118,11 +118,15 @@ func (r run) execute(j job, stop <-chan os.Signal) result {
 	if len(j.Argv) == 0 {
 		return result{Error: "no program"}
 	}
-	program := exec.Command(j.Argv[0], j.Argv[1:]...)
-	program.Dir = j.Dir
-	program.Stdin, program.Stdout, program.Stderr = word, os.Stdout, os.Stderr
-	program.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so that it leads a group of its own
-	if err := program.Start(); err != nil {
+	program, err := j.start(word)
+	for ; passes(err); program, err = j.start(word) {
+		select {
+		case <-time.After(again):
+		case <-stop:
+			return result{Error: err.Error(), Stopped: true}
+		}
+	}
+	if err != nil {
 		return result{Error: err.Error()}
 	}
 	res := result{Stopped: r.attend(program.Process.Pid, stop)}
@@ -135,6 +139,15 @@ func (r run) execute(j job, stop <-chan os.Signal) result {
 		res.Code = status.ExitStatus()
 	}
 	return res
+}
+
+// start starts the program as the leader of a session and a group of its own.
+func (j job) start(word *os.File) (*exec.Cmd, error) {
+	program := exec.Command(j.Argv[0], j.Argv[1:]...)
+	program.Dir = j.Dir
+	program.Stdin, program.Stdout, program.Stderr = word, os.Stdout, os.Stderr
+	program.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return program, program.Start()
 }
 
 // attend returns when the program has ended, and reports whether it was stopped. It does not reap the program.
