@@ -26,7 +26,7 @@ type coordination struct {
 
 func (s *coordination) GetPosition(ctx context.Context, _ *api.GetPositionRequest) (*api.Position, error) {
 	return &api.Position{
-		Applied: s.ledger.raft.AppliedIndex(), Version: s.succession.version, Now: timestamppb.Now(),
+		Applied: s.ledger.applied(), Version: s.succession.version, Now: timestamppb.Now(),
 		HttpAddress: s.succession.cfg.pages(), Leaving: s.succession.unfit() != "", Stranger: s.disowns(ctx),
 	}, nil
 }

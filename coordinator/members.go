@@ -30,7 +30,7 @@ func (s *succession) members(ctx context.Context) (members []*api.Member) {
 		return nil
 	}
 	leader, _ := s.ledger.leader()
-	applied, said := s.ledger.raft.AppliedIndex(), s.colleagues.positions(ctx)
+	applied, said := s.ledger.applied(), s.colleagues.positions(ctx)
 	for _, server := range s.ledger.members() {
 		m := &api.Member{Name: string(server.ID), Address: string(server.Address), Leader: string(server.ID) == leader}
 		at := said[m.Name]

@@ -274,6 +274,16 @@ func (l *ledger) catchUp() error {
 	return l.fsm.trouble()
 }
 
+// applied is up to which entry of the log the registry is, give or take a batch. Raft counts what waits for the registry as applied: after
+// a start that can be all of the log.
+func (l *ledger) applied() uint64 {
+	at := l.raft.AppliedIndex()
+	if l.raft.Stats()["fsm_pending"] != "0" {
+		return min(at, l.fsm.newest.Load())
+	}
+	return at
+}
+
 // closePatience bounds the time to stop raft and close its files. That takes milliseconds, unless a disk hangs.
 const closePatience = 5 * time.Second
 
@@ -348,11 +358,11 @@ type verdict struct {
 
 // replica is the registry as raft's state machine.
 type replica struct {
-	mu      sync.RWMutex // guards all below
+	newest  atomic.Uint64 // index of the newest command that was applied; 0: none since the snapshot
+	mu      sync.RWMutex  // guards all below
 	machine *registry.Registry
-	newest  uint64 // index of the newest command that was applied; 0: none since the snapshot
-	broken  error  // why the registry is not what the log says: an entry could not be read
-	hub     *hub   // publishes its events
+	broken  error // why the registry is not what the log says: an entry could not be read
+	hub     *hub  // publishes its events
 }
 
 func newReplica() *replica {
@@ -373,16 +383,14 @@ func (r *replica) trouble() error {
 
 // applied reports whether the command at index is known to be applied. It is false after a restored snapshot, which does not say what it has.
 func (r *replica) applied(index uint64) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return index != 0 && r.newest >= index
+	return index != 0 && r.newest.Load() >= index
 }
 
 // Apply implements raft.FSM.
 func (r *replica) Apply(entry *raft.Log) any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.newest = entry.Index
+	defer r.newest.Store(entry.Index)
 	var c registry.Command
 	err := json.Unmarshal(entry.Data, &c)
 	if err == nil && c.Version > registry.CommandVersion {
@@ -421,7 +429,8 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.machine, r.newest = m, 0
+	r.machine = m
+	r.newest.Store(0)
 	r.hub.reset(m.LastEvent)
 	return nil
 }

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -46,6 +48,36 @@ func tryLedger(t *testing.T, dir string, log *slog.Logger) (*ledger, error) {
 
 func registration(name string) registry.Command {
 	return registry.Command{Do: registry.DoRegister, Nodes: []string{name}, Facts: &registry.Facts{Incarnation: "i", PeerAddress: name + ":1"}}
+}
+
+// What waits for the registry does not count as applied: a coordinator that has just started would be said to be as far as the others, and
+// get the lead, before it has read its log.
+func TestAppliedIsWhatTheRegistryHas(t *testing.T) {
+	l := openTestLedger(t, t.TempDir(), slog.New(slog.DiscardHandler))
+	defer l.Close()
+	if _, err := l.do(registration("a")); err != nil {
+		t.Fatal(err)
+	}
+	command, err := json.Marshal(registration("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := l.fsm.newest.Load()
+	var last raft.ApplyFuture
+	l.view(func(*registry.Registry) { // nothing is applied meanwhile
+		for i := range uint64(3) {
+			last = l.raft.Apply(command, 0)
+			for l.raft.AppliedIndex() < before+i+1 {
+				runtime.Gosched()
+			}
+		}
+		if got := l.applied(); got != before {
+			t.Errorf("got entry %d, want %d", got, before)
+		}
+	})
+	if err := last.Error(); err != nil || l.fsm.newest.Load() != before+3 {
+		t.Errorf("got entry %d at last, want %d (%v)", l.fsm.newest.Load(), before+3, err)
+	}
 }
 
 func TestLedgerComesBackWhole(t *testing.T) {
