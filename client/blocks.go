@@ -66,6 +66,10 @@ const (
 	// later after resumePause, in which a restarted agent is back.
 	maxResumes  = 3
 	resumePause = 2 * time.Second
+	// idleConns is how many goroutines at once read without a handshake each time. idleFor is short, for the processes of an app share
+	// one name, and an agent bounds how many connections of one name it takes.
+	idleConns = 16
+	idleFor   = 10 * time.Second
 )
 
 // NewBlocks makes a reader of blocks.
@@ -78,7 +82,7 @@ func NewBlocks(cfg BlocksConfig) (*Blocks, error) {
 		dialer := &net.Dialer{Timeout: dialPatience}
 		t := &http.Transport{
 			TLSClientConfig: cfg.TLS, TLSHandshakeTimeout: dialPatience, ResponseHeaderTimeout: firstByte,
-			DisableCompression: true, DialContext: dialer.DialContext,
+			DisableCompression: true, DialContext: dialer.DialContext, MaxIdleConnsPerHost: idleConns, IdleConnTimeout: idleFor,
 		}
 		d := door{address: a, base: url.URL{Scheme: "https", Host: a}, stall: cmp.Or(cfg.Stall, DefaultStall)}
 		if path, local := strings.CutPrefix(a, "unix:"); local {

@@ -283,23 +283,28 @@ func TestRefusedTellsTheAgentsWords(t *testing.T) {
 	}
 }
 
-// An agent is asked again on the same connection, whatever it answered.
-func TestAConnectionIsUsedAgain(t *testing.T) {
-	k := &keeper{content: []byte("0123456789"), etag: `"x-0"`}
-	s := httptest.NewUnstartedServer(k)
-	var conns atomic.Int64
+// countConns serves with TLS, and counts the connections that are made.
+func countConns(t *testing.T, h http.Handler) (*Blocks, *atomic.Int64) {
+	s := httptest.NewUnstartedServer(h)
+	conns := &atomic.Int64{}
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
 			conns.Add(1)
 		}
 	}
 	s.StartTLS()
-	defer s.Close()
+	t.Cleanup(s.Close)
 	b, err := NewBlocks(BlocksConfig{Agents: []string{strings.TrimPrefix(s.URL, "https://")}, TLS: &tls.Config{InsecureSkipVerify: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close()
+	t.Cleanup(func() { b.Close() })
+	return b, conns
+}
+
+// An agent is asked again on the same connection, whatever it answered.
+func TestAConnectionIsUsedAgain(t *testing.T) {
+	b, conns := countConns(t, &keeper{content: []byte("0123456789"), etag: `"x-0"`})
 	for range 5 {
 		if _, err := b.Open(t.Context(), "cache/-/nothing"); !errors.Is(err, ErrUnknown) {
 			t.Errorf("got %v", err)
@@ -315,6 +320,31 @@ func TestAConnectionIsUsedAgain(t *testing.T) {
 	}
 	if n := conns.Load(); n != 1 {
 		t.Errorf("made %d connections for 10 questions, want 1", n)
+	}
+}
+
+// Goroutines that read at once have a connection each, and use it again: a handshake costs more than a small block.
+func TestManyReadersKeepTheirConnections(t *testing.T) {
+	const rounds, readers = 5, 8
+	b, conns := countConns(t, &keeper{content: []byte("0123456789"), etag: `"x-0"`})
+	for range rounds {
+		var blocks []*Block
+		for range readers {
+			block, err := b.Open(t.Context(), spaced)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer block.Close()
+			blocks = append(blocks, block)
+		}
+		for _, block := range blocks {
+			if _, err := io.ReadAll(block); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if n := conns.Load(); n > readers {
+		t.Errorf("made %d connections for %d readers at once, want one each", n, readers)
 	}
 }
 
