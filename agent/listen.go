@@ -22,6 +22,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -191,7 +192,21 @@ func (a *Agent) peerHandler() http.Handler {
 	mux.HandleFunc("POST /home", a.home)
 	mux.HandleFunc("POST /home/doubt", a.behind.doubt)
 	mux.HandleFunc("GET /healthz", healthy)
-	return mux
+	return byID(mux)
+}
+
+// byID refuses what is no block's id before a mux sees it. A mux would send the reader of cache/-/y/../x on to another block, with a status
+// that curl -f takes for success.
+func byID(mux http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id, is := strings.CutPrefix(r.URL.Path, "/blocks/"); is && id != "" {
+			if _, err := inventory.ParseBlockID(id); err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // home serves POST /home: it tells a node which of the blocks that were born here it need not carry first.
@@ -254,7 +269,7 @@ func (a *Agent) pageHandler() (http.Handler, error) {
 		}
 		a.reader.ServeHTTP(w, r)
 	})
-	return mux, nil
+	return byID(mux), nil
 }
 
 // errNotAnswered is of a node whose connections open, and no more: its kernel answers, and its agent does not, or the path between lets only

@@ -28,7 +28,7 @@ func (a *Agent) socketServer() *http.Server {
 	page.Handle("/blocks/", a.reader)
 	page.HandleFunc("GET /healthz", healthy)
 	page.Handle("GET /metrics", a.metrics())
-	return localsock.Server(calls, page, a.log)
+	return localsock.Server(calls, byID(page), a.log)
 }
 
 // local implements api.Local on the machine's own socket.

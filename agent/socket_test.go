@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -212,6 +213,24 @@ func TestPageAsksForTheToken(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// An id that is none is refused at every door, and not made another block's, whose bytes a script would take for those that it asked for.
+func TestWhatIsNoIDIsNotMadeOne(t *testing.T) {
+	cfg := settings(t)
+	a := run(t, cfg)
+	if err := os.WriteFile(filepath.Join(cfg.Stores[0].Paths[0], "x"), []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, door := range map[string]http.Handler{"peer": a.at.blocks, "http": a.at.page, "socket": a.at.calls.Handler} {
+		for path, want := range map[string]int{"/blocks/cache/-/x": 200, "/blocks/cache/-/y/../x": 400, "/blocks/cache//-/x": 400, "/blocks/cache//x": 400} {
+			req, got := httptest.NewRequest(http.MethodGet, path, nil), httptest.NewRecorder()
+			req.Header.Set("Authorization", "Bearer 0123456789abcdef")
+			if door.ServeHTTP(got, req); got.Code != want {
+				t.Errorf("%s %s: got %d %s, want %d", name, path, got.Code, got.Body, want)
+			}
+		}
+	}
 }
 
 // A token that can be guessed, or a missing token file, is refused with an explanation before the agent says that it is
