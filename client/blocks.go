@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lifeboat/lifeboat/await"
@@ -28,8 +29,8 @@ var (
 
 // BlocksConfig says whom to ask for blocks.
 type BlocksConfig struct {
-	// Agents are asked in this order until one answers; each answers for the whole fleet. "unix:" and a socket's path is the agent
-	// of this machine; HOST:PORT is any agent's listen.peer.
+	// Agents are asked in this order until one answers; each answers for the whole fleet. One that did not answer comes last for a
+	// while. "unix:" and a socket's path is the agent of this machine; HOST:PORT is any agent's listen.peer.
 	Agents []string
 	// TLS says who asks, and makes sure that the answer at HOST:PORT comes from a node of the fleet:
 	// Identity.Client([]string{"http/1.1"}, certs.Name{Role: certs.RoleNode}).
@@ -45,7 +46,7 @@ type BlocksConfig struct {
 // asked for.
 type Blocks struct {
 	patience time.Duration
-	agents   []door
+	agents   []*door
 }
 
 // door is an agent and the way to reach it.
@@ -54,6 +55,7 @@ type door struct {
 	base    url.URL
 	client  *http.Client
 	stall   time.Duration
+	rests   atomic.Int64 // until when it is asked after the others, in Unix nanoseconds
 }
 
 const (
@@ -70,6 +72,9 @@ const (
 	// one name, and an agent bounds how many connections of one name it takes.
 	idleConns = 16
 	idleFor   = 10 * time.Second
+	// restFor is how long an agent that did not answer is asked after all others: its machine may be gone, and else each block would wait
+	// for it anew.
+	restFor = 30 * time.Second
 )
 
 // NewBlocks makes a reader of blocks.
@@ -84,7 +89,7 @@ func NewBlocks(cfg BlocksConfig) (*Blocks, error) {
 			TLSClientConfig: cfg.TLS, TLSHandshakeTimeout: dialPatience, ResponseHeaderTimeout: firstByte,
 			DisableCompression: true, DialContext: dialer.DialContext, MaxIdleConnsPerHost: idleConns, IdleConnTimeout: idleFor,
 		}
-		d := door{address: a, base: url.URL{Scheme: "https", Host: a}, stall: cmp.Or(cfg.Stall, DefaultStall)}
+		d := &door{address: a, base: url.URL{Scheme: "https", Host: a}, stall: cmp.Or(cfg.Stall, DefaultStall)}
 		if path, local := strings.CutPrefix(a, "unix:"); local {
 			d.base = url.URL{Scheme: "http", Host: "agent"}
 			t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }
@@ -159,8 +164,7 @@ func (b *Blocks) ask(ctx context.Context, first int, method, id string, header h
 		wait := time.Duration(0)
 		var inFlight error
 		var troubles []error
-		for i := range b.agents {
-			at = (first + i) % len(b.agents)
+		for _, at = range b.order(first) {
 			d := b.agents[at]
 			resp, err := d.ask(ctx, method, id, header)
 			flight, carried := errors.AsType[*InFlightError](err)
@@ -169,11 +173,15 @@ func (b *Blocks) ask(ctx context.Context, first int, method, id string, header h
 				return resp, at, nil
 			case carried:
 				wait, inFlight = max(wait, flight.Retry), err
-			case ctx.Err() != nil:
-				return nil, at, context.Cause(ctx)
 			case final(err):
 				return nil, at, err
 			default:
+				if !errors.Is(ctx.Err(), context.Canceled) { // that would say nothing of the agent
+					d.rests.Store(time.Now().Add(restFor).UnixNano())
+				}
+				if ctx.Err() != nil {
+					return nil, at, context.Cause(ctx)
+				}
 				troubles = append(troubles, fmt.Errorf("ask %s: %w", d.address, err))
 			}
 		}
@@ -189,13 +197,27 @@ func (b *Blocks) ask(ctx context.Context, first int, method, id string, header h
 	}
 }
 
+// order returns in which order the agents are asked, by their indexes.
+func (b *Blocks) order(first int) (order []int) {
+	var last []int
+	now := time.Now().UnixNano()
+	for i := range b.agents {
+		if at := (first + i) % len(b.agents); b.agents[at].rests.Load() > now {
+			last = append(last, at)
+		} else {
+			order = append(order, at)
+		}
+	}
+	return append(order, last...)
+}
+
 // final reports whether no other agent could answer better.
 func final(err error) bool {
 	_, several := errors.AsType[*MembersError](err)
 	return several || errors.Is(err, ErrUnknown) || errors.Is(err, ErrLost) || errors.Is(err, ErrChanged)
 }
 
-func (d door) ask(ctx context.Context, method, id string, header http.Header) (*http.Response, error) {
+func (d *door) ask(ctx context.Context, method, id string, header http.Header) (*http.Response, error) {
 	u := d.base
 	u.Path = "/blocks/" + id
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)

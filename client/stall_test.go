@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/await"
 )
 
 type roundTrip func(*http.Request) (*http.Response, error)
@@ -41,7 +43,7 @@ func inBubble(stall time.Duration, stands map[*keeper][]int, agents ...*keeper) 
 			resp.Body = body
 			return resp, nil
 		}
-		b.agents = append(b.agents, door{address: "agent", client: &http.Client{Transport: roundTrip(answer)}, stall: stall})
+		b.agents = append(b.agents, &door{address: "agent", client: &http.Client{Transport: roundTrip(answer)}, stall: stall})
 	}
 	return b
 }
@@ -160,4 +162,38 @@ func TestSlowReaderIsLeftAlone(t *testing.T) {
 			t.Errorf("asked %q, want one answer to be enough", k.asked)
 		}
 	})
+}
+
+// An agent whose machine is gone is waited for once, and not before each block, also by a caller that gives up before the wait is over.
+// After a while it may be back.
+func TestAnAgentThatIsGoneIsAskedLast(t *testing.T) {
+	const gone = 5 * time.Second
+	for _, patience := range []time.Duration{time.Hour, gone / 2} {
+		synctest.Test(t, func(t *testing.T) {
+			there := &keeper{content: []byte("0123456789"), etag: `"x-0"`}
+			b := inBubble(DefaultStall, nil, there, there)
+			b.agents[0].client.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+				if !await.Sleep(r.Context(), gone) {
+					return nil, r.Context().Err()
+				}
+				return nil, errors.New("no route to host")
+			})
+			for i, waits := range []bool{true, false, false, true} {
+				if i == 3 {
+					time.Sleep(restFor)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				start := time.Now()
+				_, err := b.Stat(ctx, spaced)
+				cancel()
+				want := time.Duration(0)
+				if waits {
+					want = min(gone, patience)
+				}
+				if gaveUp := waits && patience < gone; time.Since(start) != want || errors.Is(err, context.DeadlineExceeded) != gaveUp || err != nil && !gaveUp {
+					t.Errorf("patience %s, block %d: %v after %s, want it after %s", patience, i, err, time.Since(start), want)
+				}
+			}
+		})
+	}
 }
