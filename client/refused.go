@@ -88,6 +88,9 @@ func Refused(resp *http.Response) error {
 		}
 		return &InFlightError{min(time.Duration(min(seconds, 3600))*time.Second, longestWait), words(resp.Body, 400)}
 	case http.StatusOK:
+		if resp.ContentLength == 0 {
+			return ErrChanged // an empty block has no parts
+		}
 		return errors.New("it answered the whole block where a part was asked for")
 	}
 	err := fmt.Errorf("it answered %d %s", resp.StatusCode, strings.ToLower(http.StatusText(resp.StatusCode)))
