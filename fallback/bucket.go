@@ -106,12 +106,9 @@ func (u *uploading) parts(ctx context.Context, bytes int64, content io.Reader) e
 	}
 	done, err := u.sendParts(ctx, begun.UploadId, bytes, content)
 	if err == nil {
-		_, err = u.client.CompleteMultipartUpload(answered, &s3.CompleteMultipartUploadInput{
-			Bucket: &u.bucket, Key: &u.key, UploadId: begun.UploadId, IfNoneMatch: u.condition(),
-			MultipartUpload: &types.CompletedMultipartUpload{Parts: done},
-		})
+		err = u.complete(answered, begun.UploadId, done)
 	}
-	if err == nil || code(err) == noSuchUpload && u.stands(answered, bytes, done) {
+	if err == nil || (err == errUntold || code(err) == noSuchUpload) && u.stands(answered, bytes, done) {
 		return nil
 	}
 	err = explain(err)
@@ -124,6 +121,20 @@ func (u *uploading) parts(ctx context.Context, bytes int64, content io.Reader) e
 		err = fmt.Errorf("%w (its parts stay until the bucket's rule removes them: %v)", err, explain(aborted))
 	case u.stands(last, bytes, done): // each answer was lost, or came too late: putting a large content together takes a while
 		return nil
+	}
+	return err
+}
+
+// errUntold is of a 200 that may mean anything: a bucket sends it before it puts the parts together, and may break off there.
+var errUntold = errors.New("the bucket answers 200 and does not say that it has put the parts together")
+
+func (u *uploading) complete(ctx context.Context, upload *string, parts []types.CompletedPart) error {
+	out, err := u.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
+		Bucket: &u.bucket, Key: &u.key, UploadId: upload, IfNoneMatch: u.condition(),
+		MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},
+	})
+	if err == nil && aws.ToString(out.ETag) == "" {
+		return errUntold
 	}
 	return err
 }

@@ -146,7 +146,7 @@ func (f *fakeS3) complete(w http.ResponseWriter, key, upload string, body []byte
 	}
 	f.sums[key] = fmt.Sprintf("%s-%d", crc(sums), len(list.Part))
 	f.objects[key], f.at[key] = whole, time.Now()
-	fmt.Fprint(w, "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
+	fmt.Fprintf(w, "<CompleteMultipartUploadResult><ETag>%s</ETag></CompleteMultipartUploadResult>", crc(whole))
 }
 
 func (f *fakeS3) get(w http.ResponseWriter, r *http.Request, key string) {
