@@ -3,6 +3,7 @@ package fallback_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -77,7 +78,15 @@ func TestServerThatDoesNotKnowTheKeysDoesNotSayThatNothingIsThere(t *testing.T) 
 	wantError(t, ask(), "XAdminUserNotFound", "correct the keys")
 	answer(f, always, http.StatusNotFound, "SomethingElse", nil)
 	wantError(t, ask(), "404", "SomethingElse")
+	f.set(func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, "default backend - 404") // a proxy's, whose bucket is away
+		return true
+	})
+	wantError(t, ask(), "as no bucket does", "fallback.s3.endpoint")
+	wantError(t, tryPut(t.Context(), b, 10), "as no bucket does")
 	f.set(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusNotFound); return true })
+	wantError(t, tryPut(t.Context(), b, 10), "as no bucket does")
 	if err := ask(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v of a 404 without a word, want that there is none", err)
 	}

@@ -219,8 +219,10 @@ func explain(err error) error {
 		return errors.New("the bucket does not exist: create it, or correct fallback.s3.bucket")
 	case word == noSuchUpload:
 		return errors.New("the bucket does not know the upload any more: its rule, or somebody, has aborted it")
-	case word == "NoSuchKey", status == http.StatusNotFound && word == "NotFound": // the SDK's, of an answer without a word
+	case word == "NoSuchKey", word == wordless && bare(err):
 		return fs.ErrNotExist
+	case word == wordless:
+		return errors.New("what answers there answers 404 as no bucket does: correct fallback.s3.endpoint, or see to the server behind it")
 	case status == http.StatusPreconditionFailed, word == "ConditionalRequestConflict":
 		return fs.ErrExist
 	case slices.Contains(unfit, word):
@@ -239,6 +241,17 @@ func explain(err error) error {
 		return fmt.Errorf("no answer: %w", sent.Err)
 	}
 	return err
+}
+
+// wordless is the SDK's word for a 404 that says nothing in S3's way.
+const wordless = "NotFound"
+
+// bare reports whether an answer to a question had no body at all. A proxy's page is not the bucket's word: it would tell readers that
+// there is no such content, while the bucket behind it is away.
+func bare(err error) bool {
+	asked, _ := errors.AsType[*smithy.OperationError](err)
+	resp, _ := errors.AsType[*awshttp.ResponseError](err)
+	return asked != nil && resp != nil && (asked.OperationName == "HeadObject" || asked.OperationName == "GetObject" && resp.Response.ContentLength == 0)
 }
 
 // needs names the permissions that the refused request needs.
