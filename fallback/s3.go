@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -23,6 +24,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/logging"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -141,6 +143,7 @@ func tune(t *http.Transport, dial Dialer) {
 		if err != nil {
 			return nil, err
 		}
+		keepLittle(conn)
 		return &patientConn{conn}, nil
 	}
 	t.TLSHandshakeTimeout = connectTimeout
@@ -148,6 +151,22 @@ func tune(t *http.Transport, dial Dialer) {
 	t.IdleConnTimeout = silence / 2
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = mostStreams+mostPuts, mostStreams+mostPuts
 	t.DisableCompression = true
+}
+
+// mostUnsent is how much of a request the kernel keeps that it has not sent yet. It takes up to 4 MiB by itself: of a bucket that reads
+// slowly we would notice nothing for as long as it takes that, and cut the connection though bytes pass.
+const mostUnsent = 128 << 10
+
+func keepLittle(conn net.Conn) {
+	raw, ok := conn.(syscall.Conn)
+	if !ok {
+		return
+	}
+	if kernel, err := raw.SyscallConn(); err == nil {
+		_ = kernel.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, mostUnsent)
+		})
+	}
 }
 
 // patientConn is cut when no byte passes for long, in either direction.
