@@ -36,7 +36,8 @@ const (
 	mostParts = 10_000
 	// mostKey is how many bytes a key may have: https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
 	mostKey = 1024
-	// abortTimeout bounds the clean-up of a failed upload; a lifecycle rule removes the parts that it leaves.
+	// abortTimeout bounds the clean-up of a failed upload, and how long after its context has ended that ends; a lifecycle rule removes
+	// the parts that it leaves.
 	abortTimeout = 2 * time.Second
 )
 
@@ -96,8 +97,10 @@ func (u *uploading) condition() *string {
 
 // parts uploads a large content part by part. It aborts an upload that it cannot complete, whose parts would cost as much as any.
 func (u *uploading) parts(ctx context.Context, bytes int64, content io.Reader) error {
-	answered, stop := lingering(ctx)
+	answered, stop := lingering(ctx, answerGrace)
 	defer stop()
+	late, end := lingering(ctx, abortTimeout)
+	defer end()
 	begun, err := u.client.CreateMultipartUpload(answered, &s3.CreateMultipartUploadInput{
 		Bucket: &u.bucket, Key: &u.key, ChecksumAlgorithm: types.ChecksumAlgorithmCrc32c,
 	})
@@ -112,7 +115,7 @@ func (u *uploading) parts(ctx context.Context, bytes int64, content io.Reader) e
 		return nil
 	}
 	err = explain(err)
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+	last, cancel := context.WithTimeout(late, abortTimeout)
 	defer cancel()
 	_, aborted := u.client.AbortMultipartUpload(last, &s3.AbortMultipartUploadInput{Bucket: &u.bucket, Key: &u.key, UploadId: begun.UploadId})
 	switch {
@@ -276,7 +279,7 @@ func newBody(ctx context.Context, b []byte) *body {
 // lingering returns a context for the request that sends the body. When ctx ends and the body was sent whole, the context goes on for
 // answerGrace, for the bucket may still answer; otherwise it ends with ctx.
 func (b *body) lingering(ctx context.Context) (context.Context, context.CancelFunc) {
-	late, stop := lingering(ctx)
+	late, stop := lingering(ctx, answerGrace)
 	undo := context.AfterFunc(ctx, func() {
 		if !b.sent.Load() {
 			stop() // half a body that is stuck in a slow connection is of no use

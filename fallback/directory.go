@@ -127,7 +127,7 @@ func do[T any](ctx context.Context, d *Directory, doing string, work func(c *cal
 	case <-time.After(silence):
 		return none, fmt.Errorf("%s: %d calls do not come back: %w", d.path, cap(d.calls), errSilent)
 	}
-	late, stop := lingering(ctx)
+	late, stop := lingering(ctx, answerGrace)
 	defer stop()
 	type result struct {
 		value T

@@ -81,10 +81,10 @@ func Check(ctx context.Context, s Storage) error {
 	return nil
 }
 
-// lingering returns a context that ends answerGrace after ctx does.
-func lingering(ctx context.Context) (context.Context, context.CancelFunc) {
+// lingering returns a context that ends that long after ctx does.
+func lingering(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	undo := context.AfterFunc(ctx, func() { time.AfterFunc(answerGrace, cancel) })
+	undo := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
 	return late, func() { undo(); cancel() }
 }
 

@@ -52,6 +52,28 @@ func TestUploadThatIsHalfSentWhenTimeIsUpIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// A bucket that hangs at the last request of a large upload, and at the one that aborts it, holds nobody for longer than either.
+func TestAbortIsNotWaitedForBeyondTheLastAnswer(t *testing.T) {
+	inBubble(t, fallback.S3{}, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
+		f.set(func(_ http.ResponseWriter, r *http.Request) bool {
+			if completes(r) || r.Method == http.MethodDelete {
+				_, _ = io.Copy(io.Discard, r.Body)
+				<-r.Context().Done()
+			}
+			return completes(r) || r.Method == http.MethodDelete
+		})
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		began := time.Now()
+		if err := tryPut(ctx, b, large); err == nil {
+			t.Error("it was put")
+		}
+		if over := time.Since(began) - time.Second; over != 2*time.Second || f.count("DELETE") != 1 {
+			t.Errorf("the upload ended %v after its time, want 2s, and was aborted %d times", over, f.count("DELETE"))
+		}
+	})
+}
+
 // A bucket that says "slow down" when time is up is not asked again: nothing may leave. Over TLS the SDK does not read a content before
 // it sends its head.
 func TestUploadIsNotTriedAgainWhenTimeIsUp(t *testing.T) {
