@@ -41,6 +41,7 @@ func TestLifeOfThePackage(t *testing.T) {
 	f := newTown(t, 0)
 	h := f.rack("host")
 	h.configure()
+	h.write("etc/lifeboat/sidecar.yaml", 0o644, "cloud: {provider: ec2}", "actions: [{name: engine, hook: {command: [/bin/true]}}]")
 	h.boot()
 	version := func(when, want string) {
 		t.Helper()
@@ -75,6 +76,16 @@ func TestLifeOfThePackage(t *testing.T) {
 	h.does("systemctl", "disable", "lifeboat-agent")
 	h.install(newer)
 	h.unit("upgraded while it was stopped and disabled", "inactive", "disabled")
+	h.does("systemctl", "is-active", "lifeboat-sidecar")
+	h.does("systemctl", "stop", "lifeboat-sidecar")
+	h.does("systemctl", "mask", "lifeboat-agent")
+	h.install(older)
+	h.unit("downgraded while it was masked", "inactive", "masked")
+	if s := h.try("systemctl", "is-active", "lifeboat-sidecar"); s.code == 0 {
+		t.Error("downgraded: the sidecar runs, which was stopped by hand")
+	}
+	h.does("systemctl", "unmask", "lifeboat-agent")
+	h.install(newer)
 	h.does("systemctl", "enable", "--now", "lifeboat-agent")
 	runs("enabled again")
 	h.does("grep", "-q", "# mine", "/"+environment)
