@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -12,15 +11,12 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
-// ErrRuns says that no image of this machine can be made now.
-var ErrRuns = errors.New("the agent runs: stop it first")
-
 // OfThisMachine lists the files that must not be in an image: this machine's identity, its journal, and what it holds for
-// other nodes. The CA and the settings may be, since all machines share them.
+// other nodes. The CA and the settings may be, since all machines share them. It is an error while the agent runs.
 func (c Config) OfThisMachine() (paths []string, err error) {
 	if conn, err := net.Dial("unix", c.Listen.Socket); err == nil {
 		conn.Close()
-		return nil, ErrRuns
+		return nil, errors.New("the agent runs: stop it first: systemctl stop lifeboat-agent")
 	}
 	for _, name := range slices.Concat([]string{"machine", "incarnation", "peers.json", "tls", ofAnother}, ofOneMachine) {
 		paths = append(paths, filepath.Join(c.DataDir, name))
@@ -38,19 +34,4 @@ func (c Config) OfThisMachine() (paths []string, err error) {
 		_, err := os.Lstat(path)
 		return errors.Is(err, fs.ErrNotExist)
 	}), nil
-}
-
-// Generalize removes what OfThisMachine lists.
-func (c Config) Generalize() (removed []string, err error) {
-	paths, err := c.OfThisMachine()
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range paths {
-		if err := os.RemoveAll(path); err != nil {
-			return removed, fmt.Errorf("generalize: %w", err)
-		}
-		removed = append(removed, path)
-	}
-	return removed, nil
 }

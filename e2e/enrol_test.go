@@ -119,8 +119,13 @@ func TestTokenFileAndImage(t *testing.T) {
 	config := "--config=" + filepath.Join(c.dir, "host-a.yaml")
 	c.verb("generalize", config).exits(1).tells("stop it first")
 	n.stop()
-	c.verb("generalize", config, "--dry-run").exits(0).tells("would remove", "tls")
-	c.verb("generalize", config).exits(0).tells("incarnation", "token")
+	c.write("sidecar.yaml", "data_dir: "+filepath.Join(c.dir, "sidecar"), "listen: {socket: "+filepath.Join(c.dir, "sidecar.sock")+"}", "actions: [{name: engine, hook: {command: [/bin/true]}}]")
+	if err := os.Mkdir(filepath.Join(c.dir, "sidecar"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c.write("sidecar/incident.json", "{}") // a copy that has it tells nobody of a notice of its own
+	c.verb("generalize", config, "--dry-run").exits(0).tells("would remove", "tls", "sidecar/incident.json")
+	c.verb("generalize", config).exits(0).tells("incarnation", "token", "sidecar/incident.json")
 	for _, name := range []string{"tls", "incarnation", "machine", "vault"} {
 		if _, err := os.Stat(filepath.Join(n.data(), name)); !os.IsNotExist(err) {
 			t.Errorf("%s is still in the image (%v)", name, err)

@@ -1,7 +1,10 @@
 package sidecar
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -98,6 +101,19 @@ func Load(path string) (Config, error) {
 		a.fill()
 	}
 	return c, nil
+}
+
+// OfThisMachine lists the files that must not be in an image: the notices of this machine, and who was told of them. A copy
+// that began with a notice which was told would tell nobody that the copy goes. It is an error while the sidecar runs.
+func (c Config) OfThisMachine() ([]string, error) {
+	if conn, err := net.Dial("unix", c.Listen.Socket); err == nil {
+		conn.Close()
+		return nil, errors.New("the sidecar runs: stop it first: systemctl stop lifeboat-sidecar")
+	}
+	return slices.DeleteFunc([]string{filepath.Join(c.DataDir, "incident.json"), filepath.Join(c.DataDir, "incidents")}, func(path string) bool {
+		_, err := os.Lstat(path)
+		return errors.Is(err, fs.ErrNotExist)
+	}), nil
 }
 
 // fill sets the fields that an action leaves out to their defaults.

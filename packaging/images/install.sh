@@ -14,7 +14,7 @@ if [ -z "$ROOT" ]; then
 	apt-get update
 	DEBIAN_FRONTEND=noninteractive apt-get install --yes "$DEB"
 	rm -f "$DEB"
-	systemctl stop lifeboat-agent || true
+	systemctl stop lifeboat-agent lifeboat-sidecar || true
 fi
 
 if [ -n "$COORDINATORS" ]; then
