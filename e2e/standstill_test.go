@@ -15,8 +15,7 @@ func TestPeerThatStandsStill(t *testing.T) {
 	f.up()
 	a.leavesThough("a peer stands still", b.halt)
 	b.kill()
-	b.start()
-	f.until(b.is("ACTIVE"))
+	b.back()
 	a.kill()
 	c.onSocket().serves(t, a.blocks)
 }
