@@ -74,6 +74,8 @@ func (s *web) ready(w http.ResponseWriter, _ *http.Request) {
 	leader, _ := s.ledger.leader()
 	outside := s.ledger.outside()
 	switch {
+	case s.ledger.fsm.trouble() != nil:
+		refuseHTTP(w, http.StatusServiceUnavailable, s.ledger.fsm.trouble().Error())
 	case s.ledger.alone() && (!s.ledger.leads() || s.ledger.store.Hangs() != nil), !s.ledger.alone() && s.ledger.store.Ill() != nil:
 		refuseHTTP(w, http.StatusServiceUnavailable, "the log cannot be written now: look at the disk of data_dir")
 	case leader == "" && outside != "":

@@ -361,9 +361,11 @@ type replica struct {
 	newest  atomic.Uint64 // index of the newest command that was applied; 0: none since the snapshot
 	mu      sync.RWMutex  // guards all below
 	machine *registry.Registry
-	broken  error // why the registry is not what the log says: an entry could not be read
+	broken  error // why the registry is not what the log says: an entry, or the snapshot before it, could not be read
 	hub     *hub  // publishes its events
 }
+
+const runNewer = "run the lifeboat that wrote it, or a newer one"
 
 func newReplica() *replica {
 	return &replica{machine: registry.New(), hub: newHub()}
@@ -396,8 +398,10 @@ func (r *replica) Apply(entry *raft.Log) any {
 	if err == nil && c.Version > registry.CommandVersion {
 		err = fmt.Errorf("version %d, this lifeboat reads up to %d", c.Version, registry.CommandVersion)
 	}
-	if err != nil {
-		r.broken = errors.Join(r.broken, fmt.Errorf("log entry %d: %w: run the lifeboat that wrote it, or a newer one", entry.Index, err))
+	if err != nil && r.broken == nil {
+		r.broken = fmt.Errorf("log entry %d: %w: %s", entry.Index, err, runNewer)
+	}
+	if r.broken != nil {
 		return verdict{err: r.broken}
 	}
 	c.Term = entry.Term
@@ -429,8 +433,11 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.machine = m
+	r.machine, r.broken = m, nil
 	r.newest.Store(0)
+	if m.Version > registry.CommandVersion {
+		r.broken = fmt.Errorf("snapshot of version %d, this lifeboat reads up to %d: %s", m.Version, registry.CommandVersion, runNewer)
+	}
 	r.hub.reset(m.LastEvent)
 	return nil
 }

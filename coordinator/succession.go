@@ -56,8 +56,13 @@ func (s *succession) run(ctx context.Context) error {
 	look := time.NewTicker(asidePace)
 	defer look.Stop()
 	stays := false // leads on although unfit, and has logged that
+	told := false  // that it cannot read the log
 	for {
 		news, turned := s.ledger.fsm.coming(), s.ledger.office.turned.Next()
+		if err := s.ledger.fsm.trouble(); err != nil && !told {
+			told = true
+			s.log.Error("this coordinator cannot read what was decided, and should not lead", "err", err)
+		}
 		pause := asidePause
 		if why := s.unfit(); why == "" {
 			stays = false
@@ -90,6 +95,9 @@ func (s *succession) run(ctx context.Context) error {
 
 // unfit says why another coordinator should lead rather than this one; empty: no reason.
 func (s *succession) unfit() string {
+	if err := s.ledger.fsm.trouble(); err != nil {
+		return err.Error()
+	}
 	if err := s.ledger.store.Ill(); err != nil {
 		return fmt.Sprintf("its log could not be written: %v", err)
 	}

@@ -1,11 +1,21 @@
 package coordinator
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
@@ -124,5 +134,67 @@ func TestWhoseCertificateEndsShouldNotLead(t *testing.T) {
 		if why := f.succession.unfit(); !strings.Contains(why, "certificate ends at ") {
 			t.Errorf("got %q, want that the certificate ends", why)
 		}
+	})
+}
+
+// Of coordinators that are upgraded one after the other an older one may not be able to read what a newer leader decides. It says so,
+// lets others lead, and understands the fleet again once it has a snapshot that it can read.
+func TestWhoCannotReadTheLogShouldNotLead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		f := lone(t)
+		defer f.Close()
+		f.succession.log = slog.New(slog.NewTextHandler(&said, nil))
+		if err := f.ledger.awaitLead(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		nodes := func() (known int) {
+			f.ledger.view(func(m *registry.Registry) { known = len(m.Nodes) })
+			return known
+		}
+		decided := func(version int, name string) {
+			c := registration(name)
+			c.Version, c.At = version, t0
+			data, err := json.Marshal(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.ledger.fsm.Apply(&raft.Log{Index: 100, Data: data})
+		}
+		installed := func(version int) {
+			if err := f.ledger.fsm.Restore(io.NopCloser(strings.NewReader(fmt.Sprintf(`{"v":%d,"nodes":{}}`, version)))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fit := func(is bool) {
+			t.Helper()
+			ready := httptest.NewRecorder()
+			(&web{fleet: f}).ready(ready, nil)
+			if why := f.succession.unfit(); (why == "") != is || (ready.Code == http.StatusOK) != is || !is && !strings.Contains(why, "or a newer one") {
+				t.Errorf("got %q and %d: %s, want that it may lead to be %t", why, ready.Code, ready.Body, is)
+			}
+		}
+		decided(registry.CommandVersion, "a")
+		fit(true)
+		decided(registry.CommandVersion+1, "b")
+		decided(registry.CommandVersion, "c")
+		fit(false)
+		if nodes() != 1 {
+			t.Errorf("got %d nodes, want none from behind what it cannot read", nodes())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := f.succession.run(ctx); err != nil {
+			t.Error(err)
+		}
+		if lines := strings.Count(said.String(), "cannot read what was decided"); lines != 1 {
+			t.Errorf("got %d lines about it, want 1: %s", lines, &said)
+		}
+		installed(registry.CommandVersion)
+		fit(true)
+		installed(registry.CommandVersion + 1)
+		fit(false)
+		installed(0) // of a lifeboat that wrote no version
+		fit(true)
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
-// CommandVersion is raised when an older coordinator would apply a command in another way. A coordinator stops at a command of a version
-// that it does not know.
+// CommandVersion is raised when an older coordinator would apply a command in another way, be it that it does not know the verb. A
+// coordinator stops at a command of a version that it does not know, and at the snapshot of a registry that has applied some.
 const CommandVersion = 1
 
 // Command is one entry of the log: what to do to which nodes. The leader stamps At.

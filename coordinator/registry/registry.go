@@ -30,6 +30,7 @@ const (
 // Registry is the fleet's durable state. Commands go in, events come out. It reads no clock, draws no random number,
 // depends on no map's order and touches nothing outside itself: every replica that applies the same log is the same.
 type Registry struct {
+	Version   int             `json:"v"` // CommandVersion of the lifeboat that wrote it, if that is above this one's
 	Nodes     map[string]Node `json:"nodes"`
 	Events    []Event         `json:"events"` // the newest, oldest first
 	LastEvent uint64          `json:"last_event"`
@@ -48,7 +49,7 @@ type Registry struct {
 }
 
 // New is a registry without nodes.
-func New() *Registry { return &Registry{Nodes: map[string]Node{}} }
+func New() *Registry { return &Registry{Version: CommandVersion, Nodes: map[string]Node{}} }
 
 // Apply applies c whole, or refuses it with an error and applies nothing of it but its audit record.
 func (m *Registry) Apply(c Command) ([]Event, error) {
@@ -185,6 +186,7 @@ func Thaw(data []byte) (*Registry, error) {
 	if err := json.Unmarshal(data, m); err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
+	m.Version = max(m.Version, CommandVersion)
 	return m, nil
 }
 
