@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"reflect"
@@ -33,6 +34,26 @@ func TestFramesRoundTrip(t *testing.T) {
 		}
 	}
 }
+
+// What a segment keeps of a block, and a stream carries, is what it was: an earlier lifeboat's segments are read, and it reads these.
+func TestFramesAreWrittenAsBefore(t *testing.T) {
+	o := Opening{ID: "cache/-/x", Kind: "cache", Layout: "files", Origin: "a", ModTime: 7, Value: 8, Members: []MemberSize{{Name: "x", Bytes: 4}}}
+	sum := NewSummer()
+	sum.Member(4)
+	sum.Chunk(crc32.Checksum([]byte("data"), Castagnoli))
+	total := sum.Total()
+	b := AppendFrame(nil, FrameHello, 0, Hello{Node: "a", Incident: "i", Alone: true}.Append(nil))
+	b = AppendFrame(b, FrameOpen, 1, o.Append(nil))
+	b = AppendFrame(b, FrameData, 1, []byte("data"))
+	b = AppendFrame(b, FrameClose, 1, total[:])
+	if got := fmt.Sprintf("%x", b); got != framesBefore {
+		t.Errorf("got\n%s, want\n%s", got, framesBefore)
+	}
+}
+
+// framesBefore is a stream of one block.
+const framesBefore = "010000000000000500000000ab5332190161016901040000000000001e00000001dfe4be9d0963616368652f2d2f780563616368650566696c657301" +
+	"610e1001017808050000000000000400000001fb2b6fd864617461060000000000001000000001ee17fd3e5549b3049f199be38e09448e599538f7"
 
 func TestEveryFlippedBitOfAFrameIsRefused(t *testing.T) {
 	raw := AppendFrame(nil, FrameOpen, 3, enginetest.Content("payload", 200))
