@@ -173,8 +173,9 @@ type search struct {
 	*Conn
 	ctx   context.Context
 	until time.Time
-	away  int  // how many of the addresses in a row did not answer
-	led   bool // the coordinator in use was named by another one, and followed at once
+	away  int    // how many of the addresses in a row did not answer
+	turns string // the address whose turn it was last: the one in use may be one that it named
+	led   bool   // the coordinator in use was named by another one, and followed at once
 
 	faults map[string]error // by address, why the last call to it did not come about; nil: all did
 }
@@ -186,8 +187,11 @@ func (c *Conn) look(ctx context.Context) *search {
 // goOn reports whether to ask again, elsewhere, after err came from address. It gives up when no coordinator answers:
 // those that are there answer even when none leads.
 func (s *search) goOn(address string, err error) bool {
+	if slices.Contains(s.cfg.Addresses, address) {
+		s.turns = address
+	}
 	if errors.Is(s.ctx.Err(), context.DeadlineExceeded) {
-		s.turn(address, s.after(address)) // the coordinator may be cut off without a word: the next call begins elsewhere
+		s.turn(address, s.after(s.turns)) // the coordinator may be cut off without a word: the next call begins elsewhere
 	}
 	hint, follows := api.LeaderOf(err)
 	if follows {
@@ -209,13 +213,13 @@ func (s *search) goOn(address string, err error) bool {
 		}
 		s.faults[address] = err
 		if !slices.Contains(s.cfg.Addresses, address) {
-			break // the coordinator that named it knows who leads now
+			break // the next one may know better who leads, and where
 		}
 		if s.away++; s.away >= len(s.cfg.Addresses) {
 			return false
 		}
 	}
-	s.turn(address, s.after(address))
+	s.turn(address, s.after(s.turns))
 	return await.Sleep(s.ctx, lookPause)
 }
 

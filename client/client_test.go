@@ -180,6 +180,23 @@ func TestLeaderThatWasNamedIsGone(t *testing.T) {
 }
 
 // A stream that breaks off before its first answer goes on elsewhere; later its end is an error.
+// The leader moved, and the others name its former address. It is found at the address where it is now.
+func TestLeaderThatMovedIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCity(t, "a:1", "b:1", "c:1")
+		c.leads, c.hints, c.names = "c:1", true, map[string]string{"a:1": "former:1", "b:1": "former:1"}
+		conn, operator := c.conn(t, "a:1", "b:1", "c:1")
+		defer conn.Close()
+		began := time.Now()
+		if n, err := operator.GetNode(t.Context(), &api.GetNodeRequest{}); err != nil || n.GetName() != "c:1" {
+			t.Errorf("got %v, %v, want the answer of the leader", n, err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("it was found after %s", took)
+		}
+	})
+}
+
 func TestStreamsFollowTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCity(t, "a:1", "b:1")
