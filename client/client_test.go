@@ -179,7 +179,6 @@ func TestLeaderThatWasNamedIsGone(t *testing.T) {
 	})
 }
 
-// A stream that breaks off before its first answer goes on elsewhere; later its end is an error.
 // The leader moved, and the others name its former address. It is found at the address where it is now.
 func TestLeaderThatMovedIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -197,6 +196,7 @@ func TestLeaderThatMovedIsFound(t *testing.T) {
 	})
 }
 
+// A stream that breaks off before its first answer goes on elsewhere; later its end is an error.
 func TestStreamsFollowTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCity(t, "a:1", "b:1")

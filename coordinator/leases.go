@@ -122,6 +122,16 @@ func (l *leases) expect(name string, now time.Time) {
 	}
 }
 
+// returns renews the lease of a node that has been away and is about to be there again. Its old one ran out long ago: whoever judged it in
+// the moment before its registration is noted here would find it LOST.
+func (l *leases) returns(name string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p, ok := l.nodes[name]; ok {
+		p.seen = now
+	}
+}
+
 // repeats reports whether a registration is not newer than the newest message of the same agent process: then it says nothing new.
 func (l *leases) repeats(name string, r *api.RegisterRequest) bool {
 	p := l.read(name)

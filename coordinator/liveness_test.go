@@ -1,15 +1,20 @@
 package coordinator
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -481,6 +486,43 @@ func TestLeaversBeatEverySecond(t *testing.T) {
 		}
 		if r.Term == 0 || r.Now == nil || r.Pace.ReconnectWithin == nil {
 			v.Errorf("got %v without term, clock or window", r)
+		}
+	})
+}
+
+// A node that was away for longer than a lease is not judged by the lease of old in the moment in which it is back and its registration
+// is yet to be noted.
+func TestWhoComesBackIsNotLostAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := lone(t)
+		defer f.Close()
+		if err := f.ledger.awaitLead(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		shown := tls.ConnectionState{HandshakeComplete: true, PeerCertificates: []*x509.Certificate{certs.Dev(certs.Name{Role: certs.RoleNode, Name: "a"}).Leaf()}}
+		ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{State: shown}})
+		register := func() {
+			t.Helper()
+			if _, err := (&membership{fleet: f}).Register(ctx, &api.RegisterRequest{Node: "a", Incarnation: "i", PeerAddress: "a:1", Status: &api.Status{}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		register()
+		if _, err := f.do(registry.Command{Do: registry.DoUnavailable, Nodes: []string{"a"}, Incarnation: "i"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * f.cfg.Lease)
+		judged := false
+		f.ledger.decided = func(events []registry.Event) {
+			judged = true
+			if lost := f.silence.judge(time.Now()); len(lost) > 0 {
+				t.Errorf("%s is LOST in the moment in which it is back", lost)
+			}
+			f.follow(events)
+		}
+		register()
+		if n, _ := f.ledger.node("a"); n.State != registry.Active || !judged {
+			t.Errorf("it is %s", n.State)
 		}
 	})
 }

@@ -50,6 +50,9 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	if s.leases.fences(name, r.Incarnation, now) {
 		return nil, asStatus(fmt.Errorf("node %s: %w", name, registry.ErrIncarnation))
 	}
+	if was.State != registry.Active && !was.Leaving() { // else a namesake that is refused would keep it from being LOST
+		s.leases.returns(name, now)
+	}
 	if _, err := s.quotas.doFor(name, c); err != nil {
 		return nil, asStatus(err)
 	}
