@@ -7,6 +7,7 @@ import (
 	"log"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,9 +50,14 @@ func (l *raftLog) least() slog.Level {
 }
 
 func (l *raftLog) put(level slog.Level, msg string, args []any) {
-	if level >= l.least() && l.anew(msg) {
-		l.log.Log(context.Background(), level, l.name+": "+msg, append(l.args[:len(l.args):len(l.args)], args...)...)
+	if level < l.least() || !l.anew(msg) {
+		return
 	}
+	args = slices.Concat(l.args, args)
+	if i := slices.Index(args, any(slog.TimeKey)); i >= 0 {
+		args[i] = "silent" // raft's word for how long it has not reached another one: in JSON it would take the place of the line's own time
+	}
+	l.log.Log(context.Background(), level, l.name+": "+msg, args...)
 }
 
 // ousted is raft's error when a leader hears that another leads. Each hand-over of the lead ends with it.

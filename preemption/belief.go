@@ -127,7 +127,7 @@ func (b *belief) present(said []Notice, now time.Time) (news []Notice) {
 		if at < 0 {
 			b.known = append(b.known, told{notice: n, stale: stale})
 			if stale {
-				b.log.Warn("stale notice ignored: its time is past, unless this host's clock is ahead", "kind", n.Kind, "time", n.Deadline)
+				b.log.Warn("stale notice ignored: its time is past, unless this host's clock is ahead", "kind", n.Kind, "deadline", n.Deadline)
 			} else {
 				news = append(news, n)
 			}
