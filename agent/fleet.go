@@ -83,7 +83,7 @@ func (a *Agent) homeOf(ctx context.Context, node string, about []reading.Version
 	}
 	age, goes := is.GoneFor[node]
 	h, address := receiver.Home{Stays: !goes, GoneFor: age, KnownFor: is.KnownFor[node]}, is.Addresses[node]
-	if !goes || age > 0 || address == "" {
+	if !goes || age > 0 || address == "" || len(about) == 0 {
 		return h, nil
 	}
 	has, err := a.reader.Fetch.AtHome(ctx, reading.Holder{Node: node, Address: address}, about)

@@ -107,3 +107,34 @@ func TestWhatEndedIsReadFromItsSource(t *testing.T) {
 		}
 	})
 }
+
+// Nodes that live for less than receive.keep hand a block on to each other. It is kept from when its own node went, and not anew by each of
+// them, for else it would be kept for ever.
+func TestWhatIsHandedOnIsKeptFromWhenItsNodeWent(t *testing.T) {
+	cfg := keptForTenMinutes
+	cfg.Agents = 4
+	bubble(t, calm(cfg), func(t *testing.T, c *clustertest.Cluster) {
+		block := c.Write(0, "cache", "x", 1000)
+		leave := func(i int) {
+			c.Decommission(i, time.Minute, "")
+			c.WaitDrained(i)
+			c.Kill(i)
+		}
+		leave(0)
+		c.Sleep(6 * time.Minute)
+		for i := 1; i < 4; i++ {
+			if c.Locate(block.ID).Holders[0].Node == c.Name(i) {
+				leave(i)
+				break
+			}
+		}
+		c.Sleep(2 * time.Minute)
+		if r := c.Locate(block.ID); r.State != "held" {
+			t.Errorf("8 minutes after its node went: got %v, want it held", r)
+		}
+		c.Sleep(4 * time.Minute)
+		if r := c.Locate(block.ID); r.State != "lost" {
+			t.Errorf("12 minutes after its node went: got %v, want it removed", r)
+		}
+	})
+}

@@ -14,6 +14,9 @@ import (
 // A node may be advised to go for weeks. What it has copied ahead is kept here for as long as the node is there, may go, and has the
 // block; then for a whole Keep after the node went. If age alone counted, the blocks that landed last could be removed an hour after
 // the node is gone, while work still needs them.
+//
+// What another node has handed on had landed before, so its age here does not matter once its home has been gone for a whole Keep. In a
+// fleet whose nodes live for less than that, each hands on what it has, and no such block would ever be old enough.
 
 // Home is what is known of the node that blocks were born on.
 type Home struct {
@@ -29,11 +32,30 @@ type Home struct {
 type aged struct {
 	cfg    *Config
 	now    time.Time
-	silent int // nodes about which nothing could be learned
+	silent int             // nodes about which nothing could be learned
+	gone   map[string]bool // whether nodes that were asked about have been gone for a whole Keep
 }
 
+// old picks the records that ended is to judge.
 func (a *aged) old(rec catalog.Record) bool {
-	return a.now.Sub(rec.Landed) > a.cfg.Keep && (a.cfg.InUse == nil || !a.cfg.InUse(vault.HeldOf(rec).App()))
+	handedOn := a.cfg.Home != nil && rec.Origin != "" && rec.Origin != a.cfg.Node && rec.Origin != rec.From
+	return (handedOn || !a.young(rec)) && (a.cfg.InUse == nil || !a.cfg.InUse(vault.HeldOf(rec).App()))
+}
+
+func (a *aged) young(rec catalog.Record) bool { return a.now.Sub(rec.Landed) <= a.cfg.Keep }
+
+// wentLongAgo reports whether a node is known to have been gone for a whole Keep. Each look asks once for each node.
+func (a *aged) wentLongAgo(ctx context.Context, node string) bool {
+	gone, asked := a.gone[node]
+	if !asked && a.silent < reading.MostSilent {
+		home, err := a.cfg.Home(ctx, node, nil)
+		if err != nil {
+			a.silent++
+		}
+		gone = err == nil && home.GoneFor > a.cfg.Keep
+		a.gone[node] = gone
+	}
+	return gone
 }
 
 // ended returns the records, of some old ones, whose blocks are to go. If nothing can be learned of a block's home the
@@ -41,10 +63,13 @@ func (a *aged) old(rec catalog.Record) bool {
 func (a *aged) ended(ctx context.Context, old []catalog.Record) (ended []catalog.Record) {
 	of := map[string][]catalog.Record{}
 	for _, rec := range old {
-		if a.cfg.Home == nil || rec.Origin == "" || rec.Origin == a.cfg.Node {
+		switch {
+		case a.cfg.Home == nil || rec.Origin == "" || rec.Origin == a.cfg.Node:
 			ended = append(ended, rec)
-		} else {
+		case !a.young(rec):
 			of[rec.Origin] = append(of[rec.Origin], rec)
+		case a.wentLongAgo(ctx, rec.Origin):
+			ended = append(ended, rec)
 		}
 	}
 	for node, records := range of {

@@ -20,7 +20,6 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -397,46 +396,6 @@ func TestBlockThatComesAgainIsKeptAnewWhereThatIsShort(t *testing.T) {
 		if got := heldIDs(t, n.Vault); len(got) != 1 {
 			t.Errorf("two minutes after its receipt it is gone: %s", n.Why)
 		}
-	})
-}
-
-// Blocks that a node copied ahead are kept for a whole Keep after that node has gone. While it may go, the blocks that it has itself are
-// kept.
-func TestKeptFromWhenTheirNodesWent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, "b")
-		said, away := map[string]Home{}, errors.New("the coordinator does not answer")
-		n.tune = func(c *Config) {
-			c.Keep = time.Hour
-			c.Home = func(_ context.Context, node string, about []reading.Version) (Home, error) {
-				if len(about) != 2 || about[1].ID != inventory.BlockID("cache/-/1-of-"+node) {
-					t.Errorf("%s is asked about %v", node, about)
-				}
-				return said[node], away
-			}
-		}
-		for i, origin := range []string{"another", "another-long-ago", "may-go", "stays", "went", "went-long-ago", "b"} {
-			for j := range 2 {
-				name := fmt.Sprintf("%d-of-%s", j, origin)
-				o := wire.Opening{ID: "cache/-/" + name, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Origin: origin, Members: []wire.MemberSize{{Name: name, Bytes: 1}}}
-				wantDurable(t, landAll(t, n, openingFrames(uint32(2*i+j+1), o, []byte("x"))))
-			}
-		}
-		time.Sleep(61 * time.Minute)
-		wants := func(when string, ids ...string) {
-			t.Helper()
-			n.receiver.tidyOnce(t.Context(), time.Now())
-			if got := heldIDs(t, n.Vault); !slices.Equal(got, ids) {
-				t.Errorf("%s: got %v, want %v", when, got, ids)
-			}
-		}
-		wants("nobody says", "cache/-/0-of-another", "cache/-/0-of-another-long-ago", "cache/-/0-of-may-go", "cache/-/0-of-stays", "cache/-/0-of-went", "cache/-/0-of-went-long-ago",
-			"cache/-/1-of-another", "cache/-/1-of-another-long-ago", "cache/-/1-of-may-go", "cache/-/1-of-stays", "cache/-/1-of-went", "cache/-/1-of-went-long-ago")
-		said["another"] = Home{Stays: true, Lacks: []int{0}, KnownFor: 59 * time.Minute}
-		said["another-long-ago"] = Home{Stays: true, KnownFor: time.Hour + time.Second}
-		said["may-go"], said["stays"], said["went"], said["went-long-ago"] = Home{Lacks: []int{0}}, Home{Stays: true}, Home{GoneFor: 59 * time.Minute}, Home{GoneFor: 2 * time.Hour}
-		away = nil
-		wants("they are said", "cache/-/0-of-another", "cache/-/0-of-went", "cache/-/1-of-another", "cache/-/1-of-may-go", "cache/-/1-of-went")
 	})
 }
 

@@ -74,8 +74,8 @@ type Config struct {
 	// block of an app that is InUse stays longer.
 	Keep  time.Duration
 	InUse func(app string) bool // nil: no app is
-	// Home is asked about blocks that were born on another node and have been here for longer than Keep. Nil: they are
-	// removed unasked.
+	// Home is asked about blocks that were born on another node and have been here for longer than Keep, and about no blocks where
+	// only the node matters (aged). Nil: they are removed unasked.
 	Home func(ctx context.Context, node string, about []reading.Version) (Home, error)
 	Log  *slog.Logger
 }

@@ -274,7 +274,7 @@ func (r *removal) reclaim(ctx context.Context) {
 func (r *removal) tidyOnce(ctx context.Context, now time.Time) {
 	gone, err := inventory.Count{}, error(nil)
 	if r.cfg.Keep > 0 {
-		a := aged{r.cfg, now, 0}
+		a := aged{cfg: r.cfg, now: now, gone: map[string]bool{}}
 		gone, err = r.removeAll(ctx, fmt.Sprintf("it was kept for %s", r.cfg.Keep), a.old, a.ended)
 	} else {
 		err = r.cfg.Vault.Reclaim(ctx)
