@@ -152,6 +152,27 @@ func TestCoordinatorAwayAtStartThenComes(t *testing.T) {
 	})
 }
 
+// While a coordinator is restarted, or another one is elected, agents have nothing to say. Each of thousands would say it.
+func TestCoordinatorThatIsAwayForAMomentIsNotLogged(t *testing.T) {
+	for away, want := range map[time.Duration]int{2 * time.Second: 0, 10 * time.Second: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			n, book := newNetwork(), &logbook{}
+			cfg := config(n, addrA)
+			cfg.Log = book.log()
+			stop := n.serve(t, addrA, &coordinator{known: true, interval: time.Second})
+			start(t, newClient(t, cfg))
+			time.Sleep(time.Minute)
+			stop()
+			time.Sleep(away)
+			n.serve(t, addrA, &coordinator{known: true, interval: time.Second})
+			time.Sleep(time.Minute)
+			if starts, ends := book.count("no heartbeat gets through"), book.count("heartbeats get through again"); starts != want || ends != want {
+				t.Errorf("away for %s: got %d lines for the start and %d for the end, want %d of each", away, starts, ends, want)
+			}
+		})
+	}
+}
+
 func TestRefusalIsLoggedThoughTheStreakBeganOtherwise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, book := newNetwork(), &logbook{}
