@@ -101,14 +101,21 @@ func TestStatusOfACoordinatorWithAFullDisk(t *testing.T) {
 		if got := trouble(); got != "" {
 			t.Errorf("got %q, want no trouble yet", got)
 		}
-		f.ledger.store.Commit = func(func(*bolt.Tx) error) error { return syscall.ENOSPC }
+		var full atomic.Bool
+		f.ledger.store.Commit = func(write func(*bolt.Tx) error) error {
+			if full.Load() {
+				return syscall.ENOSPC
+			}
+			return f.ledger.store.DB().Update(write)
+		}
+		full.Store(true)
 		if _, err := f.do(registration("a")); err == nil {
 			t.Error("what could not be written was decided")
 		}
 		if got := trouble(); !strings.Contains(got, "no space left on device") {
 			t.Errorf("got %q, want to be told that the disk is full", got)
 		}
-		f.ledger.store.Commit = f.ledger.store.DB().Update
+		full.Store(false)
 		time.Sleep(2 * time.Minute)
 		if got := trouble(); got != "" {
 			t.Errorf("got %q two minutes after there was room again", got)
