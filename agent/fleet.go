@@ -55,7 +55,7 @@ func (f *fleet) whoElse(ctx context.Context, blocks []inventory.BlockID) (holder
 
 // whoHas asks for each of some files which node has it, and where that node is read.
 func (f *fleet) whoHas(ctx context.Context, ids []inventory.BlockID) (at []reading.Holder, err error) {
-	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
+	ctx, cancel := f.locating(ctx)
 	defer cancel()
 	asked := make([]*api.HeldBlock, len(ids))
 	for i, id := range ids {
@@ -111,6 +111,14 @@ func (f *fleet) peers() []migration.Peer {
 	return all
 }
 
+// readable are the same nodes, where their blocks are read.
+func (f *fleet) readable() (at []reading.Holder) {
+	for _, p := range f.Peers() {
+		at = append(at, reading.Holder{Node: p.Node, Address: p.Address})
+	}
+	return at
+}
+
 // allAdvised reports whether all peers are advised to go, as all machines of a pool are at once: of 30 such machines 9 went,
 // hours later.
 func (f *fleet) allAdvised() bool {
@@ -128,11 +136,24 @@ func (f *fleet) missesPeers() bool {
 	return answered.IsZero() || time.Since(f.Missed()) < comesBack
 }
 
-// locateTimeout bounds a reader's wait for the coordinator.
-const locateTimeout = 5 * time.Second
+const (
+	// locateTimeout bounds a reader's wait for the coordinator: an election takes 4 s at most (electionPatience in heartbeat/calls.go).
+	locateTimeout = 5 * time.Second
+	// awayTimeout is as long once no beat has been answered for awayAfter: the nodes last heard of can be asked instead.
+	awayTimeout = time.Second
+	awayAfter   = 2 * locateTimeout
+)
+
+// locating bounds a question that the nodes last heard of answer if the coordinator does not.
+func (f *fleet) locating(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, answered, trouble := f.Health(); trouble != "" && time.Since(answered) > awayAfter {
+		return context.WithTimeout(ctx, awayTimeout)
+	}
+	return context.WithTimeout(ctx, locateTimeout)
+}
 
 func (f *fleet) locate(ctx context.Context, id inventory.BlockID, past bool) (reading.Location, error) {
-	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
+	ctx, cancel := f.locating(ctx)
 	defer cancel()
 	r, err := f.Locate(ctx, string(id), past, "")
 	if err != nil {

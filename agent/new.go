@@ -140,7 +140,7 @@ func (a *Agent) openReceiver() {
 	})
 	a.reader = &reading.Reader{
 		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: &a.disks, Log: a.log, Broken: a.broken, Fallback: a.fallback.lastResort,
-		Fetch: &reading.Fetcher{Locate: a.fleet.locate, LocateMore: a.fleet.locateMore, WhoHas: a.fleet.whoHas, Dial: a.dialHolder},
+		Fetch: &reading.Fetcher{Locate: a.fleet.locate, LocateMore: a.fleet.locateMore, WhoHas: a.fleet.whoHas, Peers: a.fleet.readable, Dial: a.dialHolder},
 	}
 }
 

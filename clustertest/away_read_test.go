@@ -1,6 +1,8 @@
 package clustertest_test
 
 import (
+	"fmt"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -62,4 +64,39 @@ func TestReadOfANodeThatIsDoneDuringAnElection(t *testing.T) {
 			t.Errorf("got %v, want the block, or to be asked to wait", answers)
 		}
 	})
+}
+
+// While no coordinator answers, the nodes that were last heard of are asked: a block that one of them has is read, and of no other is it
+// said that it was never known.
+func TestReadsWhileNoCoordinatorAnswers(t *testing.T) {
+	for _, coordinators := range []int{1, 3} {
+		t.Run(fmt.Sprint(coordinators), func(t *testing.T) {
+			bubble(t, clustertest.Config{Coordinators: coordinators, Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+				blocks := fill(c, 0)
+				c.Notice(0, 120*time.Second)
+				c.WaitDrained(0)
+				own := c.Write(1, "cache", "own", fillSize)
+				c.Kill(0)
+				for i := range coordinators {
+					c.KillCoordinator(i)
+				}
+				c.Kill(2)
+				c.Restart(2) // its peers are those of its disk
+				c.Sleep(time.Minute)
+				began := time.Now()
+				c.Verify(3, append(blocks, own)...)
+				if reads, took := len(blocks)+1, time.Since(began); took > time.Duration(reads)*2*time.Second {
+					t.Errorf("%d reads took %s", reads, took)
+				}
+				c.Verify(2, own)
+				at := fmt.Sprintf(`{"id":%q,"node":%q}`+"\n", own.ID, c.Name(1))
+				if code, said := c.Ask(3, http.MethodPost, "", own.ID+"\ncache/-/never"); code != 200 || string(said) != at {
+					t.Errorf("who has it: got %d %s, want %s", code, said, at)
+				}
+				if code, body := c.Read(3, "cache/-/never"); code != 503 {
+					t.Errorf("a block that none of them has: got %d %s, want 503", code, body)
+				}
+			})
+		})
+	}
 }

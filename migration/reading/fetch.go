@@ -69,6 +69,8 @@ type Fetcher struct {
 	// WhoHas asks the coordinator for a holder of each block; a holder without an address: none is known. Nil: the coordinator is not
 	// asked.
 	WhoHas func(ctx context.Context, ids []inventory.BlockID) ([]Holder, error)
+	// Peers are the nodes that this node last heard of. They are asked while the coordinator does not answer. Nil: there are none.
+	Peers func() []Holder
 	// Dial connects to a holder whose identity it has verified, speaking HTTP/1.1.
 	Dial func(ctx context.Context, h Holder) (net.Conn, error)
 
@@ -144,7 +146,11 @@ func (f *Fetcher) Close() { f.http().CloseIdleConnections() }
 func (f *Fetcher) resolve(ctx context.Context, id inventory.BlockID) (holders []Holder, all bool, err error) {
 	loc, err := f.Locate(ctx, id, false)
 	if err != nil {
-		return nil, false, fmt.Errorf("%w: %w", errUnreachable, err)
+		holders = f.among(ctx, id)
+		if len(holders) == 0 { // others may have it
+			return nil, false, fmt.Errorf("%w: %w", errUnreachable, err)
+		}
+		return holders, true, nil
 	}
 	switch {
 	case len(loc.Holders) > 0 && len(loc.Candidates) == 0:
@@ -174,6 +180,15 @@ func (f *Fetcher) resolve(ctx context.Context, id inventory.BlockID) (holders []
 		}
 	}
 	return found, true, err
+}
+
+// among returns a node that has a block, of those that this node last heard of.
+func (f *Fetcher) among(ctx context.Context, id inventory.BlockID) []Holder {
+	if f.Peers == nil {
+		return nil
+	}
+	found, _ := f.probe(ctx, id, f.Peers())
+	return found
 }
 
 // without returns the nodes that are not among others.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -107,14 +108,18 @@ func (rd *Reader) landed(id inventory.BlockID) (how string, here bool) {
 	return c.landed, true
 }
 
-// where asks the known holders of files, each once. It returns what they said even if not all of them answered.
+// where asks the known holders of files, each once, or while the coordinator does not answer the nodes last heard of. It returns what they
+// said even if not all of them answered.
 func (f *Fetcher) where(ctx context.Context, ids []inventory.BlockID) (found []Where, err error) {
-	at, err := f.WhoHas(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
 	of := map[Holder][]inventory.BlockID{}
 	var holders []Holder
+	at, err := f.WhoHas(ctx, ids)
+	if err != nil && f.Peers != nil {
+		holders = f.Peers()
+		for _, h := range holders {
+			of[h] = ids
+		}
+	}
 	for i, h := range at {
 		if h.Address == "" {
 			continue
@@ -128,10 +133,13 @@ func (f *Fetcher) where(ctx context.Context, ids []inventory.BlockID) (found []W
 	AskMany(ctx, len(holders), ProbePatience, func(ctx context.Context, i int) {
 		answers[i], faults[i] = f.whereAt(ctx, holders[i], of[holders[i]])
 	})
-	for _, some := range answers {
-		found = append(found, some...)
+	named := map[inventory.BlockID]bool{}
+	for _, is := range slices.Concat(answers...) {
+		if !named[is.ID] {
+			named[is.ID], found = true, append(found, is)
+		}
 	}
-	return found, errors.Join(faults...)
+	return found, errors.Join(append(faults, err)...)
 }
 
 // whereAt asks one node which files it has.
