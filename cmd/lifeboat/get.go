@@ -163,14 +163,8 @@ func (g *getter) members(ctx context.Context, id string, h *holder, many *client
 		return usagef("get %s: --range is of one member, and this has several", id)
 	}
 	for _, m := range many.Members {
-		err := g.patiently(ctx, m.ID, h, to)
-		switch {
-		case errors.Is(err, client.ErrUnknown):
-			return notFoundf("get %s: %s has no member %s", id, h, m.ID)
-		case errors.Is(err, client.ErrLost):
-			return incompletef("get %s: member %s: %w", id, m.ID, err)
-		case err != nil:
-			return fmt.Errorf("get %s: member %s from %s: %w", id, m.ID, h, bare(err))
+		if err := g.fromAny(ctx, m.ID, []*holder{h}, nil, to); err != nil {
+			return err
 		}
 	}
 	return nil

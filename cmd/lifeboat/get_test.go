@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/iotest"
@@ -216,6 +217,25 @@ func TestGetTurnsToOthersThanTheHolders(t *testing.T) {
 		if err != nil && strings.Count(err.Error(), "refused") != 1 {
 			t.Errorf("got %v, want one word about the holder", err)
 		}
+	}
+}
+
+// The holder of a map output goes once it has given a member: the next members are read from another.
+func TestGetReadsTheNextMemberElsewhere(t *testing.T) {
+	var asked atomic.Int64
+	goes := pretend("host-a", func(r *http.Request) (*http.Response, error) {
+		switch asked.Add(1) {
+		case 1:
+			return &http.Response{StatusCode: http.StatusMultipleChoices, Body: io.NopCloser(strings.NewReader(`{"members":[{"id":"cache/-/one","bytes":5},{"id":"cache/-/two","bytes":5}]}`))}, nil
+		case 2:
+			return saying("whole", 5)(r)
+		}
+		return nil, syscall.ECONNREFUSED
+	})
+	g := getter{stderr: io.Discard, others: func(context.Context, string) []*holder { return []*holder{pretend("host-b", saying("whole", 5))} }}
+	into := t.TempDir()
+	if err := getWith(t, g, into, io.Discard, goes); err != nil || files(t, into) != "one two" {
+		t.Errorf("got %v and %s, want both members", err, files(t, into))
 	}
 }
 

@@ -146,11 +146,10 @@ func (f *Fetcher) Close() { f.http().CloseIdleConnections() }
 func (f *Fetcher) resolve(ctx context.Context, id inventory.BlockID) (holders []Holder, all bool, err error) {
 	loc, err := f.Locate(ctx, id, false)
 	if err != nil {
-		holders = f.among(ctx, id)
-		if len(holders) == 0 { // others may have it
-			return nil, false, fmt.Errorf("%w: %w", errUnreachable, err)
+		if found, _ := f.probe(ctx, id, f.peers()); len(found) > 0 {
+			return found, true, nil
 		}
-		return holders, true, nil
+		return nil, false, fmt.Errorf("%w: %w", errUnreachable, err) // a node that this one has not heard of may have it
 	}
 	switch {
 	case len(loc.Holders) > 0 && len(loc.Candidates) == 0:
@@ -182,13 +181,11 @@ func (f *Fetcher) resolve(ctx context.Context, id inventory.BlockID) (holders []
 	return found, true, err
 }
 
-// among returns a node that has a block, of those that this node last heard of.
-func (f *Fetcher) among(ctx context.Context, id inventory.BlockID) []Holder {
+func (f *Fetcher) peers() []Holder {
 	if f.Peers == nil {
 		return nil
 	}
-	found, _ := f.probe(ctx, id, f.Peers())
-	return found
+	return f.Peers()
 }
 
 // without returns the nodes that are not among others.

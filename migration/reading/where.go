@@ -74,7 +74,7 @@ func askedWhere(body io.Reader) (ids []inventory.BlockID, err error) {
 			err = fmt.Errorf("more than %d ids: ask for some of them at a time", MostAsked)
 		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("line %d: %w", len(ids)+1, err)
 		}
 		ids = append(ids, id)
 	}
@@ -114,8 +114,9 @@ func (f *Fetcher) where(ctx context.Context, ids []inventory.BlockID) (found []W
 	of := map[Holder][]inventory.BlockID{}
 	var holders []Holder
 	at, err := f.WhoHas(ctx, ids)
-	if err != nil && f.Peers != nil {
-		holders = f.Peers()
+	if err != nil {
+		at = nil
+		holders = f.peers()
 		for _, h := range holders {
 			of[h] = ids
 		}
