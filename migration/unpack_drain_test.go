@@ -60,39 +60,42 @@ func TestMapOutputsAreUnpackedWhole(t *testing.T) {
 // The disk on which an older version lies takes no more. The newer one is refused, so that its sender goes elsewhere: beside the
 // older one in its place it would be passed over by the next drain.
 func TestNewerVersionWhereTheOlderHasNoRoom(t *testing.T) {
-	n, want := packed(t, 3, 700)
-	n.unpack()
-	const id = "cache/-/d1/f-0001"
-	newer := blockFrames(1, id, contentOf("newer", 900))
-	n.Room = func(p string) int64 {
-		if strings.HasSuffix(p, "cache") {
-			return 10
+	synctest.Test(t, func(t *testing.T) {
+		n, want := packed(t, 3, 700)
+		n.unpack()
+		const id = "cache/-/d1/f-0001"
+		newer := blockFrames(1, id, contentOf("newer", 900))
+		n.Room = func(p string) int64 {
+			if strings.HasSuffix(p, "cache") {
+				return 10
+			}
+			return 1 << 40
 		}
-		return 1 << 40
-	}
-	n.receive(t)
-	s := n.stream(t, t.Context())
-	s.Send(newer)
-	if v := s.Verdict(); v.Code == wire.VerdictDurable || !strings.Contains(v.Reason, "full") {
-		t.Errorf("got %d %q, want it refused because the disk is full", v.Code, v.Reason)
-	}
-	s.Conn.Close()
-	<-s.Over
-	n.WantFiles(t, want)
+		n.receive(t)
+		s := n.stream(t, t.Context())
+		s.Send(newer)
+		if v := s.Verdict(); v.Code == wire.VerdictDurable || !strings.Contains(v.Reason, "full") {
+			t.Errorf("got %d %q, want it refused because the disk is full", v.Code, v.Reason)
+		}
+		s.Conn.Close()
+		<-s.Over
+		n.WantFiles(t, want)
 
-	n.Room = plenty
-	n.receive(t)
-	s = n.stream(t, t.Context())
-	s.Send(newer)
-	s.WantReceipt()
-	s.Conn.Close()
-	<-s.Over
-	want[id] = contentOf("newer", 900)
-	n.unpack()
-	n.WantFiles(t, want)
-	c := newNode(t, "c")
-	_, entries := n.drain(t, within(t, time.Minute), c)
-	wantThere(t, want, entries, c)
+		n.Room = plenty
+		n.receive(t)
+		s = n.stream(t, t.Context())
+		s.Send(newer)
+		s.WantReceipt()
+		s.Conn.Close()
+		<-s.Over
+		want[id] = contentOf("newer", 900)
+		n.unpack()
+		synctest.Wait() // a commit tidies up once it has answered
+		n.WantFiles(t, want)
+		c := newNode(t, "c")
+		_, entries := n.drain(t, within(t, time.Minute), c)
+		wantThere(t, want, entries, c)
+	})
 }
 
 // One disk of a Spark store takes no files. Those of the others are made all the same, and its own when it takes some again.
