@@ -9,8 +9,10 @@ import (
 )
 
 const (
-	// keptManifests bounds the manifests of the fleet; the newest stay.
+	// keptManifests and keptBytes bound the manifests of the fleet, in number and on the coordinators' disks; the newest stay. 20,000 moved
+	// blocks take 2 MB, and one node cannot drive out those of all others.
 	keptManifests = 4096
+	keptBytes     = 2 * MaxManifest
 
 	// MaxEntries bounds the entries of one manifest, and of all manifests of one node together.
 	MaxEntries = 8 << 20
@@ -51,7 +53,12 @@ func (m *Registry) keep(ref *ManifestRef) {
 	}
 	kept = append(kept, ref)
 	kept = withinMost(kept, ref.Node)
-	m.Manifests = kept[max(0, len(kept)-keptManifests):]
+	first, bytes := len(kept)-1, ref.Bytes
+	for first > 0 && len(kept)-first < keptManifests && bytes+kept[first-1].Bytes <= keptBytes {
+		first--
+		bytes += kept[first].Bytes
+	}
+	m.Manifests = kept[first:]
 }
 
 // withinMost drops the oldest manifests of a node as soon as all of its manifests have more bytes, on the coordinators' disks, or more

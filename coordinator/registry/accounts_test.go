@@ -25,6 +25,20 @@ func TestWhoComesBackForgottenBringsItsBlocks(t *testing.T) {
 	}
 }
 
+// What is kept of the fleet's manifests is bounded in number and in bytes, and the newest are kept.
+func TestManifestsOfTheFleetAreBounded(t *testing.T) {
+	for bytes, want := range map[int64]int{1000: keptManifests, keptBytes / 100: 100, MaxManifest: 2} {
+		m := New()
+		for i := range keptManifests + 10 {
+			m.keep(&ManifestRef{Node: fmt.Sprint("host-", i), Bytes: bytes})
+		}
+		last := fmt.Sprint("host-", keptManifests+9)
+		if got := m.Manifests; len(got) != want || got[len(got)-1].Node != last {
+			t.Errorf("of %d bytes each: %d are kept up to %s, want %d up to %s", bytes, len(got), got[len(got)-1].Node, want, last)
+		}
+	}
+}
+
 // What is kept of one node's manifests is bounded, and the newest is always kept.
 func TestManifestsOfOneNodeAreBounded(t *testing.T) {
 	m := New()
