@@ -41,15 +41,16 @@ func (f *daemonFlags) logger(w io.Writer) (log *slog.Logger, end func(), err err
 		return nil, nil, usagef("--log-level %s: want debug, info, warn or error", f.log)
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	o := &slog.HandlerOptions{Level: level}
-	if os.Getenv("JOURNAL_STREAM") != "" {
-		o.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
-			if len(groups) == 0 && a.Key == slog.TimeKey {
-				return slog.Attr{}
-			}
-			return a
+	inJournal := os.Getenv("JOURNAL_STREAM") != ""
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		switch {
+		case inJournal && len(groups) == 0 && a.Key == slog.TimeKey:
+			return slog.Attr{}
+		case a.Value.Kind() == slog.KindDuration:
+			a.Value = slog.StringValue(a.Value.String()) // else JSON has nanoseconds
 		}
-	}
+		return a
+	}}
 	to := newUnhurried(w)
 	switch f.format {
 	case "text":

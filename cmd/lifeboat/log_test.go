@@ -70,6 +70,22 @@ func TestLogThatIsNotReadHoldsNobodyUp(t *testing.T) {
 	}
 }
 
+// A span reads the same in both formats.
+func TestSpansInTheLog(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		log, end, err := (&daemonFlags{log: "info", format: format}).logger(&out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Info("done", "took", 1500*time.Millisecond)
+		end()
+		if !regexp.MustCompile(`took"?[=:]"?1\.5s`).MatchString(out.String()) {
+			t.Errorf("%s: got %s", format, out.String())
+		}
+	}
+}
+
 // Nor does a daemon that ends.
 func TestDaemonEndsThoughNobodyTakesItsLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
