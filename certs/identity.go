@@ -109,6 +109,8 @@ func read(from files) (*held, Name, error) {
 		switch err := verifyChain(chain, roots, use); {
 		case errors.Is(err, ErrExpired):
 			return nil, Name{}, fmt.Errorf("read certificate: %s (%s): %w (%s)", from.cert, name, err, IssueCommand(from.ca, name))
+		case errors.Is(err, errEarly):
+			return nil, Name{}, fmt.Errorf("read certificate: %s (%s): %w", from.cert, name, err)
 		case err != nil:
 			return nil, Name{}, fmt.Errorf("read certificate: %s (%s): %w: see %s", from.cert, name, err, from.ca)
 		}
@@ -135,7 +137,7 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, use x509.ExtKe
 	now, leaf := time.Now(), chain[0]
 	switch {
 	case now.Before(leaf.NotBefore):
-		return fmt.Errorf("certificate is not valid before %s, now it is %s: check the clock",
+		return fmt.Errorf("%w before %s, now it is %s: check the clock", errEarly,
 			leaf.NotBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	case now.After(leaf.NotAfter):
 		return fmt.Errorf("%w at %s, now it is %s: issue a new one", ErrExpired,
@@ -155,6 +157,9 @@ var ErrNotOurs = errors.New("certificate is not signed by our CA")
 
 // ErrExpired refuses a certificate that is no longer valid.
 var ErrExpired = errors.New("certificate expired")
+
+// errEarly refuses one that is not valid yet: of its holder's clock or its maker's one is wrong, and the CA's file explains nothing.
+var errEarly = errors.New("certificate is not valid")
 
 // readPair reads a certificate and its key.
 func readPair(certFile, keyFile string) (tls.Certificate, error) {
