@@ -108,7 +108,7 @@ func (s *succession) unfit() string {
 		return fmt.Sprintf("its clock is %s ahead of the others': set it right", off.Round(time.Second))
 	}
 	if ends := s.identity.Expires(); time.Until(ends) < certificateLeft {
-		return fmt.Sprintf("its certificate ends at %s, and nobody can connect to it then: issue a new one, and restart it", ends.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("its certificate ends at %s, and nobody can connect to it then: put a new one there, and reload it", ends.UTC().Format(time.RFC3339))
 	}
 	return ""
 }

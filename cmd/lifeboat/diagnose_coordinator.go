@@ -12,7 +12,7 @@ func (x *examination) diagnoseCoordinator(add adder) {
 	if !x.certEnds.IsZero() {
 		state, remedy := stateOK, ""
 		if due(x.certBegins, x.certEnds, time.Now()) {
-			state, remedy = stateBad, "the coordinator's log says why it was not renewed; without issue.ca_key: "+x.issue()+", and put it there"
+			state, remedy = stateBad, "the coordinator's log says why it was not renewed; without issue.ca_key: "+x.issue()+", put it there, then systemctl reload lifeboat-coordinator"
 		}
 		add("certificate", state, remedy, "good until %s", x.certEnds.UTC().Format(time.RFC3339))
 	}

@@ -268,7 +268,7 @@ renew it. So revoke it again at once, and look which join tokens there are.`,
 			}
 			w := cmd.OutOrStdout()
 			fmt.Fprintf(w, "restored %s, as of %s, into %s\n", show.Count(int64(done.Nodes), "node"), done.SavedAt.Format(time.RFC3339), cfg.DataDir)
-			fmt.Fprintf(w, "what was revoked since then is not revoked any more, %s is: once it runs, lifeboat revoke again at once\n", show.Count(int64(done.Revoked), "name"))
+			fmt.Fprintf(w, "revoked by then: %s; what was revoked since is good again: once it runs, lifeboat revoke again at once\n", show.Count(int64(done.Revoked), "name"))
 			if done.Tokens > 0 {
 				fmt.Fprintf(w, "%s can be joined with, also what was used up or revoked since then: lifeboat token list, and token revoke\n", show.Count(int64(done.Tokens), "token"))
 			}

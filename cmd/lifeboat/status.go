@@ -90,7 +90,11 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	}
 	t.Row("cloud", cmp.Or(s.GetProvider(), "none"))
 	if ends := s.GetCertificateEnds(); ends != nil && overdue(s, time.Now()) {
-		t.Row("certificate", "ends "+show.Instant(ends)+": lifeboat doctor says what to do")
+		verb := "ends "
+		if ends.AsTime().Before(time.Now()) {
+			verb = "ended "
+		}
+		t.Row("certificate", verb+show.Instant(ends)+": lifeboat doctor says what to do")
 	}
 	statusRows(&t, s.GetStatus(), s.GetManifest(), s.GetSidecar())
 	if u := s.GetUnpacking(); u != nil {
