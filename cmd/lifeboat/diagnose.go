@@ -380,10 +380,13 @@ func (x *examination) diagnoseHost(add adder) {
 	default:
 		add("logind", stateOK, "", "a shutdown waits %s at most for the node to be empty", show.Span(h.MaxDelay))
 	}
-	if h.LoginErr == nil && len(h.Locks) == 0 {
-		add("shutdown lock", stateBad, "see the agent's log for logind; it tries again each 10 s", "nobody holds one: a shutdown would not wait")
-	} else if h.LoginErr == nil {
+	runs := x.agentErr == nil || errors.Is(x.agentErr, fs.ErrPermission)
+	switch {
+	case h.LoginErr != nil:
+	case len(h.Locks) > 0:
 		add("shutdown lock", stateOK, "", "held by process %d", h.Locks[0].PID)
+	case runs: // else it lacks the lock because it lacks the agent
+		add("shutdown lock", stateBad, "see the agent's log for logind; it tries again each 10 s", "nobody holds one: a shutdown would not wait")
 	}
 	x.diagnoseUnit(add)
 }

@@ -63,7 +63,7 @@ func TestDiagnosis(t *testing.T) {
 		}, "metadata", stateBad, "hop limit to 2"},
 		{"nobody there", func(x *examination) { x.instanceErr = errors.New("connect: connection refused") }, "metadata", stateBad, "169.254.169.254"},
 		{"the clock is off", func(x *examination) { x.skew = -3 * time.Minute }, "clock, to the cloud", stateBad, "time server"},
-		{"no agent", func(x *examination) { x.agent, x.agentErr = nil, errors.New("refused") }, "agent", stateBad, "--socket"},
+		{"no agent", func(x *examination) { x.agent, x.agentErr, x.host.Locks = nil, errors.New("refused"), nil }, "agent", stateBad, "--socket"},
 		{"a machine that is not set up", func(x *examination) {
 			x.agent, x.agentErr, x.unset = nil, errors.New("refused"), defaultAgentConfig
 		}, "agent", stateBad, "no /etc/lifeboat/agent.yaml: nothing is set up lifeboat join"},
