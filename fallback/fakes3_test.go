@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/pem"
 	"encoding/xml"
 	"fmt"
 	"hash/crc32"
@@ -12,6 +13,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,6 +45,22 @@ func newFakeS3(t *testing.T) (*fakeS3, *fallback.Bucket) {
 	f := &fakeS3{objects: map[string][]byte{}, at: map[string]time.Time{}, uploads: map[string]map[int][]byte{}}
 	srv := httptest.NewServer(f)
 	t.Cleanup(srv.Close)
+	return f, clientOf(t, srv.URL)
+}
+
+// newFakeS3OverTLS is newFakeS3 for a server that knows HTTP/2, too.
+func newFakeS3OverTLS(t *testing.T) (*fakeS3, *fallback.Bucket) {
+	t.Helper()
+	f := &fakeS3{objects: map[string][]byte{}, at: map[string]time.Time{}, uploads: map[string]map[int][]byte{}}
+	srv := httptest.NewUnstartedServer(f)
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AWS_CA_BUNDLE", ca)
 	return f, clientOf(t, srv.URL)
 }
 

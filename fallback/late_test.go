@@ -2,12 +2,8 @@ package fallback_test
 
 import (
 	"context"
-	"encoding/pem"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -77,15 +73,7 @@ func TestAbortIsNotWaitedForBeyondTheLastAnswer(t *testing.T) {
 // A bucket that says "slow down" when time is up is not asked again: nothing may leave. Over TLS the SDK does not read a content before
 // it sends its head.
 func TestUploadIsNotTriedAgainWhenTimeIsUp(t *testing.T) {
-	f := &fakeS3{objects: map[string][]byte{}, at: map[string]time.Time{}}
-	srv := httptest.NewTLSServer(f)
-	defer srv.Close()
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("AWS_CA_BUNDLE", ca)
-	b := clientOf(t, srv.URL)
+	f, b := newFakeS3OverTLS(t)
 	ctx, stop := context.WithCancel(t.Context())
 	f.set(func(w http.ResponseWriter, r *http.Request) bool {
 		_, _ = io.Copy(io.Discard, r.Body)

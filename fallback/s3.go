@@ -150,6 +150,10 @@ func tune(t *http.Transport, dial Dialer) {
 	t.ResponseHeaderTimeout = silence
 	t.IdleConnTimeout = silence / 2
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = mostStreams+mostPuts, mostStreams+mostPuts
+	// With HTTP/2 all uploads would share one connection: its windows, which are small beside a link's, and its end.
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
+	t.TLSClientConfig.NextProtos = nil // the SDK's already offers HTTP/2
 	t.DisableCompression = true
 }
 
