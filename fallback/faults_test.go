@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -74,16 +75,19 @@ func TestBucketThatIsNotThere(t *testing.T) {
 }
 
 func TestBucketThatSaysSlowDownIsTriedAgain(t *testing.T) {
-	f, b := newFakeS3(t)
-	answer(f, 2, http.StatusServiceUnavailable, "SlowDown", parts)
-	if err := tryPut(t.Context(), b, large); err != nil {
-		t.Fatal(err)
+	for status, word := range map[int]string{http.StatusServiceUnavailable: "SlowDown", http.StatusTooManyRequests: "TooManyRequests"} {
+		inBubble(t, fallback.S3{}, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
+			answer(f, 2, status, word, parts)
+			if err := tryPut(t.Context(), b, large); err != nil {
+				t.Fatal(err)
+			}
+			if n := f.count("PUT", "partNumber=1&"); n != 3 {
+				t.Errorf("%s: the first part was sent %d times, want 3", word, n)
+			}
+			answer(f, always, status, word, nil)
+			wantError(t, tryPut(t.Context(), b, 10), strconv.Itoa(status), word)
+		})
 	}
-	if n := f.count("PUT", "partNumber=1&"); n != 3 {
-		t.Errorf("the first part was sent %d times, want 3", n)
-	}
-	answer(f, always, http.StatusServiceUnavailable, "SlowDown", nil)
-	wantError(t, tryPut(t.Context(), b, 10), "503", "SlowDown")
 }
 
 func TestUploadThatFailsIsAborted(t *testing.T) {

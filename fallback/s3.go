@@ -38,6 +38,9 @@ const (
 	reread = 10 * time.Second
 )
 
+// slowDown is the status by which others than Amazon say "slow down", each in its own word. The SDK knows some of the words alone.
+var slowDown = retry.RetryableHTTPStatusCode{Codes: map[int]struct{}{http.StatusTooManyRequests: {}}}
+
 // OpenBucket makes a client. It reads what the SDK's default chain reads on this machine, and asks nobody.
 func OpenBucket(ctx context.Context, s S3, dial Dialer) (*Bucket, error) {
 	if dial == nil {
@@ -50,7 +53,7 @@ func OpenBucket(ctx context.Context, s S3, dial Dialer) (*Bucket, error) {
 			return retry.NewStandard(func(o *retry.StandardOptions) {
 				o.MaxAttempts, o.MaxBackoff = attempts, mostPause
 				o.RateLimiter = ratelimit.None // no quota: attempts and the drain's deadline are the bounds
-				o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(answers.hangs)}, o.Retryables...)
+				o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(answers.hangs), slowDown}, o.Retryables...)
 			})
 		}),
 		awsconfig.WithLogger(logging.Nop{}), // what matters comes as errors
