@@ -1,11 +1,16 @@
 package fallback_test
 
 import (
+	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,6 +70,65 @@ func TestForbiddenNamesTheRightThatIsMissing(t *testing.T) {
 	}
 	answer(f, always, http.StatusForbidden, "AccessDenied", func(r *http.Request) bool { return r.Method == "DELETE" || parts(r) && r.Method == "PUT" })
 	wantError(t, tryPut(t.Context(), b, 6<<20), "the agent needs s3:PutObject", "the agent needs s3:AbortMultipartUpload")
+}
+
+// A bucket that encrypts may forbid its key and nothing else.
+func TestForbiddenNamesTheKeyThatIsMissing(t *testing.T) {
+	f, b := newFakeS3(t)
+	f.set(func(w http.ResponseWriter, r *http.Request) bool {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, "<Error><Code>AccessDenied</Code><Message>User: arn:aws:sts::123456789012:assumed-role/agents/i-0123456789abcdef0 is not authorized to perform: "+
+			"kms:GenerateDataKey on resource: arn:aws:kms:eu-west-1:123456789012:key/1234abcd because no identity-based policy allows the kms:GenerateDataKey action</Message></Error>")
+		return true
+	})
+	if err := tryPut(t.Context(), b, 10); err == nil || !strings.HasSuffix(err.Error(), "the agent needs kms:GenerateDataKey and kms:Decrypt on the key that the bucket encrypts with") {
+		t.Errorf("got %v, want the rights on the key", err)
+	}
+}
+
+// What stands before a bucket may take no part of a large content, and answers with a page of its own.
+func TestProxyThatTakesNoLargeBody(t *testing.T) {
+	f, b := newFakeS3(t)
+	f.set(func(w http.ResponseWriter, r *http.Request) bool {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+		_, _ = io.WriteString(w, "<html>\r\n<head><title>413 Request Entity Too Large</title></head>\r\n<body><hr><center>nginx</center>\r\n</html>\r\n")
+		return true
+	})
+	wantError(t, tryPut(t.Context(), b, 1000), "413", "bodies of 5 MiB", "client_max_body_size")
+}
+
+// A server that is not reached by its name, or whose certificate nobody here knows, is told apart from one that is down.
+func TestServerThatIsNotReachedSaysWhatHelps(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "who")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	of := func(s fallback.S3, dial fallback.Dialer) error {
+		s.Bucket = "spill"
+		b, err := fallback.OpenBucket(t.Context(), s, dial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, _, err = b.Stat(t.Context(), "x")
+		return err
+	}
+	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	defer srv.Close()
+	_, port, _ := net.SplitHostPort(srv.Listener.Addr().String())
+	wantError(t, of(fallback.S3{Endpoint: "https://s3.example"}, func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.DNSError{Err: "no such host", Name: "spill.s3.example", IsNotFound: true}
+	}), "spill.s3.example: no such host: ", "fallback.s3.path_style")
+	wantError(t, of(fallback.S3{Endpoint: srv.URL}, nil), "unknown authority: ", "AWS_CA_BUNDLE")
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AWS_CA_BUNDLE", ca)
+	wantError(t, of(fallback.S3{Endpoint: "https://s3.test:" + port}, func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
+	}), "not spill.s3.test", "fallback.s3.path_style")
 }
 
 // A server's 404 about something else than the content does not say that there is no content: a reader would be told that it never was.

@@ -3,6 +3,7 @@ package fallback
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -203,7 +204,7 @@ func code(err error) string {
 
 // advice is what helps against what a bucket says by these words: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
 var advice = map[string]string{
-	"ExpiredToken":                       "its keys have ended: renew them where they come from (fallback.s3.credentials_file, or the SDK's chain)",
+	"ExpiredToken":                       "its keys have ended: renew them in fallback.s3.credentials_file, or where else they come from; the SDK's own files are read when the agent starts",
 	"InvalidToken":                       keysAdvice,
 	"InvalidAccessKeyId":                 keysAdvice,
 	"XAdminUserNotFound":                 keysAdvice, // versitygw, with 404
@@ -257,6 +258,8 @@ func explain(err error) error {
 		return fmt.Errorf("the bucket answers %d (%s): %s", status, saying(err), advice[word])
 	case status == http.StatusForbidden:
 		return fmt.Errorf("forbidden (%s): the agent needs %s", saying(err), needs(err))
+	case status == http.StatusRequestEntityTooLarge:
+		return fmt.Errorf("the bucket answers %d (%s): have what stands before it take bodies of %d MiB (nginx: client_max_body_size)", status, saying(err), partBytes>>20)
 	case status != 0:
 		return fmt.Errorf("the bucket answers %d (%s)", status, saying(err))
 	}
@@ -264,9 +267,23 @@ func explain(err error) error {
 		return silent
 	}
 	if sent, ok := errors.AsType[*url.Error](err); ok { // less the SDK's account of who wraps whom
-		return fmt.Errorf("no answer: %w", sent.Err)
+		return fmt.Errorf("no answer: %w%s", sent.Err, reachAdvice(err))
 	}
 	return err
+}
+
+// reachAdvice is what helps where the server that was asked for is not there, or is not believed to be that one; "" elsewhere.
+func reachAdvice(err error) string {
+	name, unnamed := errors.AsType[*net.DNSError](err)
+	_, another := errors.AsType[x509.HostnameError](err)
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	switch {
+	case unnamed && name.IsNotFound, another:
+		return ": correct fallback.s3.endpoint or .region, or set fallback.s3.path_style, as most servers other than Amazon's want it"
+	case unknown:
+		return ": put its CA among this machine's, or name its file in AWS_CA_BUNDLE (/etc/lifeboat/environment)"
+	}
+	return ""
 }
 
 // wordless is the SDK's word for a 404 that says nothing in S3's way.
@@ -284,6 +301,8 @@ func bare(err error) bool {
 func needs(err error) string {
 	asked, _ := errors.AsType[*smithy.OperationError](err)
 	switch {
+	case strings.Contains(saying(err), "to perform: kms:"):
+		return "kms:GenerateDataKey and kms:Decrypt on the key that the bucket encrypts with"
 	case asked == nil:
 		return "s3:PutObject, s3:GetObject and s3:AbortMultipartUpload on the objects, s3:ListBucket on the bucket"
 	case asked.OperationName == "AbortMultipartUpload":
