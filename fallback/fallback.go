@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// silence is how long a storage may neither take bytes nor answer: a third of the shortest notice.
+	// silence is how long a storage may neither take bytes nor answer: a third of the shortest notice. A bucket that is known to be slow
+	// may take up to longestWork.
 	silence = 10 * time.Second
 	// answerGrace is how long after its context has ended a request that was sent whole may still be answered. It is less than
 	// what a drain waits for its peers' last receipts.

@@ -47,9 +47,9 @@ func OpenBucket(ctx context.Context, s S3, dial Dialer) (*Bucket, error) {
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
 	}
-	answers := &answers{}
+	answers := newAnswers()
 	options := []func(*awsconfig.LoadOptions) error{
-		awsconfig.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { tune(t, dial) })),
+		awsconfig.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { tune(t, dial, answers.work) })),
 		awsconfig.WithRetryer(func() aws.Retryer {
 			return retry.NewStandard(func(o *retry.StandardOptions) {
 				o.MaxAttempts, o.MaxBackoff = attempts, mostPause
@@ -139,7 +139,7 @@ func keysIn(file, profile string) aws.CredentialsProvider {
 }
 
 // tune gives connections our own timeouts: one that carries a byte now and then is not cut, and none hangs.
-func tune(t *http.Transport, dial Dialer) {
+func tune(t *http.Transport, dial Dialer, work func() time.Duration) {
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
@@ -148,10 +148,9 @@ func tune(t *http.Transport, dial Dialer) {
 			return nil, err
 		}
 		keepLittle(conn)
-		return &patientConn{conn}, nil
+		return &patientConn{conn, work}, nil
 	}
 	t.TLSHandshakeTimeout = connectTimeout
-	t.ResponseHeaderTimeout = silence
 	t.IdleConnTimeout = silence / 2
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = mostStreams+mostPuts, mostStreams+mostPuts
 	// With HTTP/2 all uploads would share one connection: its windows, which are small beside a link's, and its end.
@@ -177,18 +176,21 @@ func keepLittle(conn net.Conn) {
 	}
 }
 
-// patientConn is cut when no byte passes for long, in either direction.
-type patientConn struct{ net.Conn }
+// patientConn is cut when no byte passes for so long, in either direction.
+type patientConn struct {
+	net.Conn
+	work func() time.Duration
+}
 
 func (c *patientConn) Read(p []byte) (int, error) {
-	if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(c.work())); err != nil {
 		return 0, err
 	}
 	return c.Conn.Read(p)
 }
 
 func (c *patientConn) Write(p []byte) (int, error) {
-	if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(c.work())); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(p)
