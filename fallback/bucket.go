@@ -212,8 +212,18 @@ func (b *Bucket) release(buf []byte) {
 	}
 }
 
-// Get reads a range of a content.
+var errBrokeOff = errors.New("the answer broke off")
+
+// Get reads a range of a content. Where an answer breaks off it asks once more, as the SDK does where none begins.
 func (b *Bucket) Get(ctx context.Context, name string, from int64, into []byte) (int, error) {
+	n, err := b.get(ctx, name, from, into)
+	if errors.Is(err, errBrokeOff) && ctx.Err() == nil {
+		return b.get(ctx, name, from, into)
+	}
+	return n, err
+}
+
+func (b *Bucket) get(ctx context.Context, name string, from int64, into []byte) (int, error) {
 	out, err := b.client.GetObject(ctx, &s3.GetObjectInput{
 		Bucket: &b.bucket, Key: aws.String(b.prefix + name), Range: aws.String("bytes=" + strconv.FormatInt(from, 10) + "-" + strconv.FormatInt(from+int64(len(into))-1, 10)),
 	})
@@ -232,7 +242,7 @@ func (b *Bucket) Get(ctx context.Context, name string, from int64, into []byte) 
 	case errors.Is(err, io.ErrUnexpectedEOF) && out.ContentLength != nil && int64(n) == *out.ContentLength, err == io.EOF:
 		return n, io.EOF
 	case err != nil:
-		return n, fmt.Errorf("the answer broke off: %w", err)
+		return n, fmt.Errorf("%w: %w", errBrokeOff, err)
 	}
 	return n, nil
 }

@@ -177,22 +177,6 @@ func TestBucketThatCutsTheConnection(t *testing.T) {
 	}
 }
 
-func TestBucketWhoseAnswerBreaksOff(t *testing.T) {
-	f, b := newFakeS3(t)
-	if err := tryPut(t.Context(), b, 100_000); err != nil {
-		t.Fatal(err)
-	}
-	f.set(func(w http.ResponseWriter, r *http.Request) bool {
-		w.Header().Set("Content-Length", "100000")
-		w.WriteHeader(http.StatusPartialContent)
-		fmt.Fprint(w, "half of it")
-		return true
-	})
-	if n, err := b.Get(t.Context(), "x", 0, make([]byte, 100_000)); err == nil {
-		t.Errorf("got %d bytes and no error, want one", n)
-	}
-}
-
 func completes(r *http.Request) bool {
 	return r.Method == http.MethodPost && r.URL.Query().Has("uploadId")
 }

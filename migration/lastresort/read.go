@@ -160,6 +160,19 @@ func (r *reader) fill() error {
 	}
 	buf := r.buf[:size]
 	r.at, r.buf = at, buf[:0]
+	err := r.load(first, buf)
+	if errors.Is(err, wire.ErrCorrupt) { // it may be the answer that was damaged, and not what lies there
+		err = r.load(first, buf)
+	}
+	if err == nil {
+		r.buf = buf
+	}
+	return err
+}
+
+// load reads chunks from the first on, and verifies each.
+func (r *reader) load(first int64, buf []byte) error {
+	at, size := first*wire.ChunkBytes, int64(len(buf))
 	n, err := r.get(at, buf)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -173,7 +186,6 @@ func (r *reader) fill() error {
 			return fmt.Errorf("%s at byte %d: %w", r.name, at+i*wire.ChunkBytes, wire.ErrCorrupt)
 		}
 	}
-	r.buf = buf
 	return nil
 }
 

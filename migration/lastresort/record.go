@@ -96,6 +96,14 @@ func parseRecord(id inventory.BlockID, b []byte) (r Record, err error) {
 
 // Record reads a block's record. Its error is fs.ErrNotExist when there is none, ErrForgotten when nobody is to read what is there.
 func (s *Storage) Record(ctx context.Context, id inventory.BlockID) (Record, error) {
+	r, err := s.readRecord(ctx, id)
+	if errors.Is(err, wire.ErrCorrupt) { // as in reader.fill; and somebody may have replaced it between two pieces
+		return s.readRecord(ctx, id)
+	}
+	return r, err
+}
+
+func (s *Storage) readRecord(ctx context.Context, id inventory.BlockID) (Record, error) {
 	var all []byte
 	for size := 16 << 10; ; size *= 4 {
 		more := make([]byte, size)
