@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Directory is a directory that outlives this machine: a mounted share. It must exist: where a mount is missing, making
@@ -326,7 +328,13 @@ func (d *Directory) publish(root *os.Root, aside, name string, fresh bool) error
 		case errors.Is(err, fs.ErrExist):
 			return err
 		}
-		// The share has no hard links. Between Lstat and Rename another node may put the name: then ours replaces it, whole.
+		switch err := renameAnew(root, aside, name); { // the share has no hard links
+		case err == nil:
+			return d.syncDir(root, dir)
+		case errors.Is(err, fs.ErrExist):
+			return err
+		}
+		// It cannot do that, either. Between Lstat and Rename another node may put the name: then ours replaces it, whole.
 		switch _, err := root.Lstat(name); {
 		case err == nil:
 			return fs.ErrExist
@@ -338,6 +346,21 @@ func (d *Directory) publish(root *os.Root, aside, name string, fresh bool) error
 		return d.unfit(err)
 	}
 	return d.syncDir(root, dir)
+}
+
+// renameAnew renames a file unless something has the new name. Not every share can.
+func renameAnew(root *os.Root, from, to string) error {
+	here, err := root.Open(path.Dir(from))
+	if err != nil {
+		return err
+	}
+	defer here.Close()
+	there, err := root.Open(path.Dir(to))
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	return unix.Renameat2(int(here.Fd()), path.Base(from), int(there.Fd()), path.Base(to), unix.RENAME_NOREPLACE)
 }
 
 // unfit tells a name that nothing can have there from a directory that takes nothing: the name is too long for the share or has a letter

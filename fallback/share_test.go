@@ -25,7 +25,9 @@ import (
 // share is a mounted directory that is watched: by FUSE, over a directory of this machine.
 type share struct {
 	dir    string
+	behind string                 // its files
 	sync   func(unsynced int64)   // asked at each sync of a file
+	rename func(to string)        // asked before each name that is given; nil: files may have several names, too
 	create atomic.Pointer[func()] // asked at each new file
 	gone   chan string            // names that were removed or given up for others
 }
@@ -45,12 +47,12 @@ func newShare(t *testing.T) *share {
 		t.Skip("mounts a file system: needs root")
 	}
 	s := &share{dir: t.TempDir(), sync: func(int64) {}, gone: make(chan string, 100)}
-	behind := t.TempDir()
+	s.behind = t.TempDir()
 	var st syscall.Stat_t
-	if err := syscall.Stat(behind, &st); err != nil {
+	if err := syscall.Stat(s.behind, &st); err != nil {
 		t.Fatal(err)
 	}
-	tree := &fs.LoopbackRoot{Path: behind, Dev: st.Dev}
+	tree := &fs.LoopbackRoot{Path: s.behind, Dev: st.Dev}
 	tree.RootNode = &shareNode{LoopbackNode: fs.LoopbackNode{RootData: tree}, of: s}
 	server, err := fs.Mount(s.dir, tree.RootNode, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "share", Name: "share"}})
 	if err != nil {
@@ -107,7 +109,41 @@ func (n *shareNode) Unlink(ctx context.Context, name string) syscall.Errno {
 
 func (n *shareNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
 	defer func() { n.of.gone <- name }()
+	if n.of.rename != nil {
+		n.of.rename(newName)
+	}
 	return n.LoopbackNode.Rename(ctx, name, to, newName, flags)
+}
+
+func (n *shareNode) Link(ctx context.Context, to fs.InodeEmbedder, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	if n.of.rename != nil {
+		return nil, syscall.EPERM
+	}
+	return n.LoopbackNode.Link(ctx, to, name, out)
+}
+
+// On a share without hard links, too, what another node puts at the last moment under a name that should be new stays.
+func TestShareWithoutLinksKeepsWhatWasPutFirst(t *testing.T) {
+	s := newShare(t)
+	s.rename = func(to string) {
+		if to != "taken" {
+			return
+		}
+		if err := os.WriteFile(filepath.Join(s.behind, "a", to), []byte("theirs"), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	d := fallback.NewDirectory(s.dir)
+	for name, want := range map[string]string{"taken": "theirs", "free": "ours"} {
+		err := d.Put(t.Context(), "a/"+name, 4, strings.NewReader("ours"), true)
+		if (want == "ours") != (err == nil) || err != nil && !errors.Is(err, os.ErrExist) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if got, err := os.ReadFile(filepath.Join(s.behind, "a", name)); string(got) != want {
+			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
+		}
+	}
+	wantNoneUnfinished(t, s.behind)
 }
 
 // A share takes into memory what it has to write, and a sync that has a large content to wait for takes longer than a share
