@@ -23,8 +23,8 @@ const (
 	// how often it checks while the fallback takes none.
 	tendEvery = time.Hour
 	tendIll   = time.Minute
-	// checkTimeout is longer than the fallback's own patience.
-	checkTimeout = 30 * time.Second
+	// checkTimeout is longer than what a check of a fallback takes that is as slow with each answer as is waited for.
+	checkTimeout = 2 * time.Minute
 	// swept is a file that an agent puts into a directory when it begins to remove old blocks there.
 	swept = "lifeboat-swept"
 	// sweptAhead is how far ahead the share's clock, which dates that file, may be. A date further on is of a clock that was wrong for a

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -212,6 +213,31 @@ func TestStatusTellsOfAnIllFallback(t *testing.T) {
 		}
 		at(5*time.Second, 4, "no answer for 3s", 2*time.Second, 2*time.Second)
 		at(10*time.Second, 4, "no answer for 3s", 12*time.Second, 12*time.Second)
+	})
+}
+
+// tardy is a storage that takes its time with each content.
+type tardy struct{ fallback.Storage }
+
+func (s tardy) Put(ctx context.Context, name string, bytes int64, content io.Reader, fresh bool) error {
+	select {
+	case <-time.After(35 * time.Second):
+		return s.Storage.Put(ctx, name, bytes, content, fresh)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A fallback that is as slow as a drain waits for is not one that takes nothing.
+func TestFallbackThatIsSlowIsWell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &Agent{}
+		a.fallback.log, a.fallback.lastResort = slog.New(slog.DiscardHandler), &lastresort.Storage{Name: "spill"}
+		a.fallback.storage = tardy{fallback.NewDirectory(t.TempDir())}
+		a.fallback.check(t.Context())
+		if trouble := a.fallback.is.Load().trouble; trouble != "" {
+			t.Errorf("got %s", trouble)
+		}
 	})
 }
 
