@@ -122,7 +122,7 @@ func TestQuotaCountsWhatBlocksHaveBesideTheirBytes(t *testing.T) {
 		var frames [][]byte
 		for i := range blocks {
 			name := fmt.Sprint("x", i)
-			o := wire.Opening{ID: "cache/-/" + name, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Origin: strings.Repeat("o", letters), Members: []wire.MemberSize{{Name: name}}}
+			o := wire.Opening{ID: "cache/-/" + name, Kind: strings.Repeat("k", letters), Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: name}}}
 			frames = append(frames, openingFrames(uint32(i+1), o, nil))
 		}
 		durable := 0
@@ -158,19 +158,19 @@ func TestOpeningsInMemoryAreBounded(t *testing.T) {
 		b.receive(t) // nobody makes anything durable
 		ctx, stop := context.WithCancel(t.Context())
 		s := newSender(t, ctx, b.receiver, "thief")
-		origin := strings.Repeat("o", wire.MaxPayload[wire.FrameOpen]-100)
+		kind := strings.Repeat("k", wire.MaxPayload[wire.FrameOpen]-200)
 		sent := 0
 		go func() {
 			for ; sent < 1000; sent++ {
 				name := fmt.Sprint("x", sent)
-				o := wire.Opening{ID: "cache/-/" + name, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Origin: origin, Members: []wire.MemberSize{{Name: name}}}
+				o := wire.Opening{ID: "cache/-/" + name, Kind: kind, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: name}}}
 				if _, err := s.Conn.Write(openingFrames(uint32(sent), o, nil)); err != nil {
 					return
 				}
 			}
 		}()
 		synctest.Wait()
-		if bytes := sent * len(origin); bytes > maxOpenings+1<<20 || bytes < maxOpenings-1<<20 {
+		if bytes := sent * len(kind); bytes > maxOpenings+1<<20 || bytes < maxOpenings-1<<20 {
 			t.Errorf("%d bytes of openings were taken, want about %d", bytes, maxOpenings)
 		}
 		running, end := context.WithCancel(t.Context())

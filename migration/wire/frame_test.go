@@ -239,6 +239,8 @@ func TestOpeningsRefused(t *testing.T) {
 		"negative size":        {ID: "cache/-/x", Members: []MemberSize{{Name: "x", Bytes: -1}}},
 		"sizes that overflow":  {ID: "cache/-/x", Members: []MemberSize{{Name: "x", Bytes: 1<<63 - 1}, {Name: "y", Bytes: 1<<63 - 1}}},
 		"one member two times": {ID: "cache/-/x", Members: []MemberSize{{Name: "x", Bytes: 1}, {Name: "x", Bytes: 1}}},
+		"origin of no node":    {ID: "cache/-/x", Origin: "host-\xff", Members: one},
+		"too long with origin": {ID: "cache/-/x", Kind: strings.Repeat("k", MaxPayload[FrameOpen]-100), Members: one},
 	} {
 		if got, err := ParseOpening(o.Append(nil)); err == nil {
 			t.Errorf("%s: got %+v, want it refused", name, got)
@@ -265,6 +267,10 @@ func FuzzPayloads(f *testing.F) {
 		if m, err := ParseOpening(b); err == nil {
 			if again, err := ParseOpening(m.Append(nil)); err != nil || !slices.Equal(again.Members, m.Members) || m.Bytes() < 0 {
 				t.Errorf("opening %+v: %v", m, err)
+			}
+			m.Origin = strings.Repeat("n", 128) // as it is handed on
+			if on := m.Append(nil); len(on) > MaxPayload[FrameOpen] {
+				t.Errorf("opening %+v takes %d bytes when it is handed on", m, len(on))
 			}
 		}
 		if vs, err := ParseVerdicts(b); err == nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/migration/fields"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -139,6 +140,9 @@ func ParseOpening(p []byte) (m Opening, err error) {
 	if err != nil {
 		return m, err
 	}
+	if err := checkOrigin(m.Origin, len(p)-len(m.Origin)); err != nil {
+		return m, fmt.Errorf("block %s: %w", id, err)
+	}
 	if m.Value < 0 || m.Value > inventory.MostValue.Milliseconds() {
 		return m, fmt.Errorf("worth %d ms, want 0 to %d", m.Value, inventory.MostValue.Milliseconds())
 	}
@@ -157,6 +161,24 @@ func ParseOpening(p []byte) (m Opening, err error) {
 		}
 	}
 	return m, nil
+}
+
+// maxOrigin is the longest name of a node (certs.Name.Check), with its length before it.
+const maxOrigin = 128 + 2
+
+// checkOrigin refuses an origin that no node can have: nobody could ask a coordinator about it. beside is how long the opening is without
+// it. Once the block is handed on its origin stands in it, and an opening that is too long then ends the stream of a node that leaves.
+func checkOrigin(node string, beside int) error {
+	if most := MaxPayload[FrameOpen] - maxOrigin; beside > most {
+		return fmt.Errorf("opening of %d bytes without its origin, at most %d", beside, most)
+	}
+	if node == "" {
+		return nil
+	}
+	if err := (certs.Name{Role: certs.RoleNode, Name: node}).Check(); err != nil {
+		return fmt.Errorf("origin %.80q: %w", node, err)
+	}
+	return nil
 }
 
 // Bytes is the size of all members together.
