@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -19,6 +20,7 @@ type guests struct {
 	mu      sync.Mutex // guards what follows
 	here    map[net.Conn]guest
 	count   map[certs.Name]int
+	asking  map[certs.Name]chan struct{} // holds one for each question of that name that is being answered
 	revoked map[certs.Name]time.Time
 }
 
@@ -56,6 +58,52 @@ func (g *guests) leave(conn net.Conn) {
 	delete(g.here, conn)
 	if g.count[is.who]--; g.count[is.who] == 0 {
 		delete(g.count, is.who)
+		delete(g.asking, is.who)
+	}
+}
+
+const (
+	// mostQuestions is how many questions of one name are answered at a time; its others wait. One question may take 8 MB
+	// (reading.MostAsked), and one name may have mostOfOne connections.
+	mostQuestions = 8
+	// questionPatience is how long a question may take to come, or to wait: far longer than those wait who ask (reading.ProbePatience).
+	questionPatience = 30 * time.Second
+)
+
+// places bounds the questions of one name.
+func (g *guests) places(who certs.Name) chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.asking == nil {
+		g.asking = map[certs.Name]chan struct{}{}
+	}
+	if g.asking[who] == nil {
+		g.asking[who] = make(chan struct{}, mostQuestions)
+	}
+	return g.asking[who]
+}
+
+// question serves a request whose body is kept in memory. A thief of a node's key, or of an app's, would otherwise fill the memory with
+// bodies that never end.
+func (g *guests) question(answer http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		who, err := guestOf(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		places, late := g.places(who), time.NewTimer(questionPatience)
+		defer late.Stop()
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+		case <-late.C:
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, fmt.Sprintf("%d questions of %s are being answered: ask again", mostQuestions, who), http.StatusServiceUnavailable)
+			return
+		}
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(questionPatience)) // an error means that there is no connection
+		answer(w, r)
 	}
 }
 

@@ -188,8 +188,9 @@ func (d *doors) welcome(ctx context.Context, conn *wire.Conn, known func(), read
 func (a *Agent) peerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/blocks/", a.reader)
+	mux.HandleFunc("POST /blocks/", a.at.guests.question(a.reader.ServeHTTP))
 	mux.HandleFunc("DELETE /blocks/", a.forget)
-	mux.HandleFunc("POST /home", a.home)
+	mux.HandleFunc("POST /home", a.at.guests.question(a.home))
 	mux.HandleFunc("POST /home/doubt", a.behind.doubt)
 	mux.HandleFunc("GET /healthz", healthy)
 	return byID(mux)
@@ -220,8 +221,12 @@ func (a *Agent) home(w http.ResponseWriter, r *http.Request) {
 
 // fromNode returns the name of the node that a request came from; false: it came from an operator or an app.
 func fromNode(r *http.Request) (name string, is bool) {
-	who, err := certs.PeerName(r.Context().Value(peerKey{}).(*wire.Conn).ConnectionState())
+	who, err := guestOf(r)
 	return who.Name, err == nil && who.Role == certs.RoleNode
+}
+
+func guestOf(r *http.Request) (certs.Name, error) {
+	return certs.PeerName(r.Context().Value(peerKey{}).(*wire.Conn).ConnectionState())
 }
 
 // forget serves DELETE /blocks/: it removes a copy of a block. Only the node that the block was born on may ask for that.

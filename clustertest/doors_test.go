@@ -1,13 +1,16 @@
 package clustertest
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
@@ -125,6 +128,55 @@ func TestHeadersAreBounded(t *testing.T) {
 					t.Errorf("%s: %d bytes of headers have the answer %d, want %d", d.name, bytes, resp.StatusCode, want)
 				}
 			}
+		}
+	})
+}
+
+// A node may ask other nodes about a thousand blocks at once. Whoever has its key does not fill their memory with such questions: few are read
+// at a time, none for long, and the questions of other nodes are answered meanwhile.
+func TestQuestionsOfOneNodeAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(t, Config{Agents: 3})
+		const most, patience = 8, 30 * time.Second
+		ask := func(from int, body string) net.Conn {
+			n := c.nodes[from]
+			id, err := certs.Load(c.path("tls", "ca.pem"), n.cert, n.key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn := door{"peer port", n.host, c.nodes[0].address + ":7412", id.Client([]string{"http/1.1"}, certs.Name{Role: certs.RoleNode, Name: c.nodes[0].name})}.knock(t)
+			fmt.Fprintf(conn, "POST /blocks/ HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\n\r\n%s", body)
+			return conn
+		}
+		answered := func(conn net.Conn, within time.Duration) int {
+			conn.SetReadDeadline(time.Now().Add(within))
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				return 0
+			}
+			resp.Body.Close()
+			return resp.StatusCode
+		}
+		var begun []net.Conn
+		for range most {
+			begun = append(begun, ask(1, "cache/-/x"))
+		}
+		time.Sleep(time.Second)
+		if got := answered(ask(2, "cache/-/xyz\n"), time.Second); got != http.StatusOK {
+			t.Errorf("another node's question has the answer %d", got)
+		}
+		late := ask(1, "cache/-/xyz\n")
+		if got := answered(late, patience-5*time.Second); got != 0 {
+			t.Errorf("question %d of one node has the answer %d while the others are read", most+1, got)
+		}
+		time.Sleep(5 * time.Second)
+		for _, conn := range begun {
+			if got := answered(conn, time.Second); got != http.StatusBadRequest {
+				t.Errorf("a question that did not end within %s has the answer %d", patience, got)
+			}
+		}
+		if got := answered(ask(1, "cache/-/xyz\n"), time.Second); got != http.StatusOK {
+			t.Errorf("a question after them has the answer %d", got)
 		}
 	})
 }
