@@ -1,11 +1,16 @@
 package coordinator
 
 import (
+	"context"
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
@@ -49,5 +54,41 @@ func TestHeadersOfACallAreBounded(t *testing.T) {
 			t.Error("a call with long headers was answered")
 		}
 		a.beat()
+	})
+}
+
+// A node cannot have more calls under way than an agent has: the message of each may take 4 MiB while it comes.
+func TestCallsOfOneNodeAreBounded(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b := v.agent("host-a"), v.agent("host-b")
+		a.register()
+		b.register()
+		ctx, hangUp := context.WithCancel(v.Context())
+		others := []*grpc.ClientConn{v.conn(certs.RoleNode, "host-a"), v.conn(certs.RoleNode, "host-a")} // one takes maxStreams
+		for i := range mostCalls {
+			s, err := api.NewMembershipClient(others[i%2]).ReportBlocks(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Send(&api.ReportBlocksRequest{Node: a.name, Incarnation: a.incarnation}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		beat := func(one *agent) error {
+			_, err := one.Heartbeat(v.Context(), &api.HeartbeatRequest{Node: one.name, Incarnation: one.incarnation, Status: one.status})
+			return err
+		}
+		if err := beat(a); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "lifeboat revoke node host-a") {
+			t.Errorf("call %d: got %v, want a word of what to do", mostCalls+1, err)
+		}
+		if err := beat(b); err != nil {
+			t.Errorf("another node's: %v", err)
+		}
+		hangUp()
+		synctest.Wait()
+		if err := beat(a); err != nil {
+			t.Errorf("after the others are over: %v", err)
+		}
 	})
 }

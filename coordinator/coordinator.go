@@ -261,8 +261,10 @@ func (c *Coordinator) callServer(ctx context.Context, f *fleet, in *porch) *grpc
 	if c.authority != nil {
 		terms = c.deps.Identity.Door(terms, api.JoinProtocol)
 	}
+	here := &connected{}
 	s := grpc.NewServer(
-		grpc.Creds(doors{credentials.NewTLS(terms), f.ledger.streams, in, newLobby(), accepted.NewStrangers(c.deps.Log), &connected{}, &refusals{log: c.deps.Log}}),
+		grpc.Creds(doors{credentials.NewTLS(terms), f.ledger.streams, in, newLobby(), accepted.NewStrangers(c.deps.Log), here, &refusals{log: c.deps.Log}}),
+		grpc.InTapHandle(here.call),
 		grpc.UnaryInterceptor(f.gate.unary),
 		grpc.StreamInterceptor(f.gate.stream),
 		grpc.MaxRecvMsgSize(maxMessageBytes),

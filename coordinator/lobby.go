@@ -1,12 +1,17 @@
 package coordinator
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"runtime"
 	"slices"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/lifeboat/lifeboat/certs"
 )
@@ -81,10 +86,42 @@ func (l *lobby) next() {
 // has one connection; all executors of an app share a certificate.
 const mostOfOne = 1024
 
-// connected counts the connections with a certificate, by name.
+// mostCalls is how many calls of one node may be under way: more than an agent has, whose one connection takes maxStreams. The message of a
+// call that does not end takes up to maxMessageBytes.
+const mostCalls = maxStreams + 28
+
+// connected counts the connections with a certificate, by name, and the calls of nodes.
 type connected struct {
-	mu sync.Mutex // guards what follows
-	of map[certs.Name]int
+	mu    sync.Mutex // guards what follows
+	of    map[certs.Name]int
+	calls map[certs.Name]int
+}
+
+// call is a tap.ServerInHandle: it counts a call of a node until it is over, or refuses it before its message is read.
+func (c *connected) call(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	who, err := caller(ctx)
+	if err != nil || who.Role != certs.RoleNode { // authorise refuses whom nobody knows
+		return ctx, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls[who] >= mostCalls {
+		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d calls under way, no more are taken: lifeboat revoke %[1]s if somebody else has its key", who, mostCalls)
+	}
+	if c.calls == nil {
+		c.calls = map[certs.Name]int{}
+	}
+	c.calls[who]++
+	context.AfterFunc(ctx, func() { c.over(who) })
+	return ctx, nil
+}
+
+func (c *connected) over(who certs.Name) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls[who]--; c.calls[who] == 0 {
+		delete(c.calls, who)
+	}
 }
 
 // admit counts a connection until it is closed, unless there are too many of that name.
