@@ -53,19 +53,29 @@ func (j *journal[W]) read() (p Page[W], ok bool, err error) {
 // write replaces the page, which is JSON, durably.
 func (j *journal[W]) write(page []byte) error { return durable.WriteFile(j.path(), page) }
 
-// close ends an incident: its page moves to its directory, and the oldest directories are removed.
+// close ends an incident: its page moves to its directory, and the oldest directories are removed. A full disk takes the page once
+// the open one is gone, and where it does not, only people miss it: a restart must not begin an incident that is over.
 func (j *journal[W]) close(id string, page []byte) error {
-	dir := j.dirOf(id)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	if err := durable.WriteFile(filepath.Join(dir, "incident.json"), page); err != nil {
-		return err
+	full := j.file(id, page)
+	if full != nil && !durable.Full(full) {
+		return full
 	}
 	if err := os.Remove(j.path()); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may never have been written
 		return err
 	}
+	if full != nil {
+		_ = j.file(id, page)
+	}
 	return j.prune(id)
+}
+
+// file puts the page of an incident that is over into the incident's directory.
+func (j *journal[W]) file(id string, page []byte) error {
+	dir := j.dirOf(id)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return durable.WriteFile(filepath.Join(dir, "incident.json"), page)
 }
 
 // lastEnded is the page of the newest incident that ended.
