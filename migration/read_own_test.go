@@ -61,6 +61,23 @@ func TestWhatCameHomeBrokenIsReadFromTheStore(t *testing.T) {
 	}
 }
 
+// A disk that does not answer is told once, of the disk. Those who read from it hear why, and the log does not hear of each of them.
+func TestReadsFromADiskThatIsSilentAreNoNews(t *testing.T) {
+	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+	write(t, filepath.Join(a.Dir, "cache/x"), contentOf("x", 100))
+	newTrip(t, a, b).run(within(t, time.Minute))
+	b.Disks = silentAt{diskio.OrWell(nil), filepath.Join(b.Dir, "vault")}
+	var said bytes.Buffer
+	rd := b.Reader()
+	rd.Log = slog.New(slog.NewTextHandler(&said, nil))
+	if status, body, _ := ask(t, rd, http.MethodGet, "/blocks/cache/-/x", nil); status != http.StatusServiceUnavailable || !strings.Contains(string(body), "does not answer") {
+		t.Errorf("got %d: %s", status, body)
+	}
+	if said.Len() > 0 {
+		t.Errorf("the log says %s", said.String())
+	}
+}
+
 // What has a block's name and is none is not here: a node says so to others as to its own readers, who otherwise would ask again for
 // ever.
 func TestWhatIsNoBlockIsKnownToNobody(t *testing.T) {

@@ -173,12 +173,14 @@ func (rd *Reader) ServeHTTP(answer http.ResponseWriter, req *http.Request) {
 
 // unserved logs that a block is here and cannot be read.
 func (rd *Reader) unserved(id inventory.BlockID, err error) {
-	if !errors.Is(err, wire.ErrCorrupt) {
+	switch {
+	case diskio.IsSilent(err): // that is told once, of the disk: thousands may read from it, and each asks again
+	case errors.Is(err, wire.ErrCorrupt):
+		rd.Log.Error("a block here is corrupt and is not served", "block", id, "err", err)
+		rd.broken(id)
+	default:
 		rd.Log.Warn("cannot read a block here", "block", id, "err", err)
-		return
 	}
-	rd.Log.Error("a block here is corrupt and is not served", "block", id, "err", err)
-	rd.broken(id)
 }
 
 // unsure reports whether an error leaves it open that the block is here: its disk does not answer or is away, the block
