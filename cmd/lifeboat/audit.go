@@ -62,24 +62,23 @@ func (a *audit) run(ctx context.Context) error {
 	if a.limit < 0 {
 		return usagef("audit: --limit %d: must be 1 or more, or 0 for all", a.limit)
 	}
-	operator, l, err := a.to.operator()
+	var records []*api.AuditRecord
+	err := ask(ctx, a.to.operator, "audit", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+		for reply, err := range api.Received(operator.ListAudit(ctx, &api.ListAuditRequest{After: a.after, Node: a.node})) {
+			if err != nil {
+				return err
+			}
+			records = append(records, reply.GetRecords()...)
+		}
+		if len(records) == 0 && a.node != "" { // the name may be mistyped; not checked if there are records, as the node may be forgotten
+			if _, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: a.node}); status.Code(err) == codes.NotFound {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return err
-	}
-	defer l.Close()
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	var records []*api.AuditRecord
-	for reply, err := range api.Received(operator.ListAudit(ctx, &api.ListAuditRequest{After: a.after, Node: a.node})) {
-		if err != nil {
-			return l.rpcError("audit", err)
-		}
-		records = append(records, reply.GetRecords()...)
-	}
-	if len(records) == 0 && a.node != "" { // the name may be mistyped; not checked if there are records, as the node may be forgotten
-		if _, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: a.node}); status.Code(err) == codes.NotFound {
-			return l.rpcError("audit", err)
-		}
 	}
 	if a.limit > 0 {
 		records = records[max(0, len(records)-a.limit):]
