@@ -16,7 +16,6 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/fallback"
-	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
@@ -249,10 +248,7 @@ func (l Listen) validate(report config.Report) {
 	config.CheckListen(report, "listen.peer", l.Peer, "0.0.0.0:7412 or [::]:7412")
 	config.CheckListen(report, "listen.http", l.HTTP, "127.0.0.1:7413 or [::1]:7413")
 	config.CheckApart(report, "listen.peer", l.Peer, "listen.http", l.HTTP)
-	config.CheckDir(report, "listen.socket", l.Socket)
-	if len(l.Socket) > localsock.LongestPath {
-		report("listen.socket", l.Socket, fmt.Sprintf("must be at most %d bytes, is %d", localsock.LongestPath, len(l.Socket)), "choose a shorter path")
-	}
+	config.CheckSocket(report, "listen.socket", l.Socket)
 	if l.Advertise != "" {
 		config.CheckDial(report, "listen.advertise", l.Advertise)
 	}

@@ -48,6 +48,16 @@ func Differs[T any](one, other T, except ...string) (keys []string) {
 	return keys
 }
 
+// longestSocket is how long a socket's path may be: sun_path of unix(7) has 108 bytes, one of them for the end.
+const longestSocket = 107
+
+// CheckSocket reports a path at which no daemon can have its socket.
+func CheckSocket(report Report, key, path string) {
+	if CheckDir(report, key, path) && len(path) > longestSocket {
+		report(key, path, fmt.Sprintf("must be at most %d bytes, is %d", longestSocket, len(path)), "choose a shorter path")
+	}
+}
+
 // CheckDir reports a path that cannot be a daemon's own directory, and returns whether it can. A relative path says nothing, because nobody
 // knows a daemon's working directory. An unclean path could pass as another directory than its clean spelling.
 func CheckDir(report Report, key, dir string) bool {

@@ -27,9 +27,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// LongestPath is how long a socket's path may be: sun_path of unix(7) has 108 bytes, one of them for the end.
-const LongestPath = 107
-
 const (
 	// headerTimeout bounds how long a connection may stay silent.
 	headerTimeout = 10 * time.Second

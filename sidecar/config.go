@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/config"
-	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
 )
@@ -162,7 +161,7 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	if c.Listen.HTTP != "" {
 		config.CheckListen(report, "listen.http", c.Listen.HTTP, "127.0.0.1:7414 or [::1]:7414")
 	}
-	checkSocket(report, "listen.socket", c.Listen.Socket)
+	config.CheckSocket(report, "listen.socket", c.Listen.Socket)
 	c.Cloud.Validate(report)
 	c.Policy.Validate(report)
 	if len(c.Actions) == 0 {
@@ -182,11 +181,5 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 		if a.Agent.Socket != "" && a.Agent.Socket == c.Listen.Socket {
 			report(key+".agent.socket", a.Agent.Socket, "must not be the sidecar's own", "name the agent's, /run/lifeboat/agent.sock")
 		}
-	}
-}
-
-func checkSocket(report config.Report, key, path string) {
-	if config.CheckDir(report, key, path) && len(path) > localsock.LongestPath {
-		report(key, path, fmt.Sprintf("must be at most %d bytes, is %d", localsock.LongestPath, len(path)), "choose a shorter path")
 	}
 }

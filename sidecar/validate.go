@@ -49,7 +49,7 @@ func (a *Action) validateWay(report config.Report, key string) {
 	case "webhook":
 		a.Webhook.Validate(report, key+".webhook")
 	case "agent":
-		checkSocket(report, key+".agent.socket", a.Agent.Socket)
+		config.CheckSocket(report, key+".agent.socket", a.Agent.Socket)
 	}
 }
 
