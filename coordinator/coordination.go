@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/hashicorp/raft"
@@ -38,7 +37,7 @@ func (s *coordination) disowns(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	return s.ledger.led() && !slices.ContainsFunc(s.ledger.servers(), func(m raft.Server) bool { return string(m.ID) == asker.Name })
+	return s.ledger.led() && !among(s.ledger.servers(), raft.ServerID(asker.Name))
 }
 
 func (s *coordination) KeepManifest(stream grpc.ClientStreamingServer[api.ManifestPart, api.KeepManifestReply]) error {

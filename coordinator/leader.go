@@ -274,6 +274,11 @@ func (l *ledger) servers() []raft.Server {
 	return f.Configuration().Servers
 }
 
+// among reports whether one of the servers has that name.
+func among(servers []raft.Server, name raft.ServerID) bool {
+	return slices.ContainsFunc(servers, func(m raft.Server) bool { return m.ID == name })
+}
+
 // outside says why this coordinator is no member and therefore hears no leader; empty: it is a member, as far as known here. A
 // coordinator that did not run when it was removed learns that from the others (disowned).
 func (l *ledger) outside() string {
@@ -283,7 +288,7 @@ func (l *ledger) outside() string {
 	switch all := l.servers(); {
 	case len(all) == 0:
 		return "this coordinator is in no fleet yet: the first of peers begins the log, or another is asked to add it (lifeboat raft add)"
-	case !slices.ContainsFunc(all, func(m raft.Server) bool { return m.ID == l.own }), l.disowned.Load() && !l.led():
+	case !among(all, l.own), l.disowned.Load() && !l.led():
 		return "this coordinator was removed (lifeboat raft remove): stop it and have nobody ask it any more, or add it again (lifeboat raft add)"
 	}
 	return ""

@@ -59,8 +59,8 @@ func (s *operator) TransferLeadership(ctx context.Context, r *api.TransferLeader
 		return nil, errAlone
 	}
 	if to := r.GetTo(); to != "" {
-		switch known := slices.ContainsFunc(s.ledger.servers(), func(m raft.Server) bool { return string(m.ID) == to }); {
-		case !known:
+		switch {
+		case !among(s.ledger.servers(), raft.ServerID(to)):
 			return nil, noMember(to)
 		case to == s.cfg.Name:
 			return &api.TransferLeadershipReply{Leader: to}, nil
@@ -115,7 +115,7 @@ func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersReques
 	if err != nil {
 		return nil, err
 	}
-	if slices.Contains(r.GetRemove(), s.cfg.Name) && slices.ContainsFunc(were, func(m raft.Server) bool { return m.ID == s.ledger.own }) {
+	if slices.Contains(r.GetRemove(), s.cfg.Name) && among(were, s.ledger.own) {
 		return nil, s.leaveTo(ctx, will)
 	}
 	if err := s.auditor.begin(ctx); err != nil {
@@ -145,7 +145,7 @@ func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersReques
 func (s *operator) leaveTo(ctx context.Context, will []raft.Server) error {
 	var errs []error
 	for _, to := range s.succession.heirs(ctx) {
-		if !slices.ContainsFunc(will, func(m raft.Server) bool { return string(m.ID) == to }) {
+		if !among(will, raft.ServerID(to)) {
 			continue
 		}
 		err := s.ledger.handOver(to)
@@ -174,7 +174,7 @@ func checkRemoved(were []raft.Server, r *api.ChangeMembersRequest) error {
 		return nil
 	}
 	for _, name := range r.GetRemove() {
-		if !slices.ContainsFunc(were, func(m raft.Server) bool { return string(m.ID) == name }) {
+		if !among(were, raft.ServerID(name)) {
 			return noMember(name)
 		}
 	}
