@@ -75,9 +75,9 @@ var (
 	errManyTokens = fmt.Errorf("there are %d tokens: revoke some", keptTokens)
 )
 
-// doorAfter is the door after c. changed is false, and there are no events, if c only repeats what is so already.
-func (m *Registry) doorAfter(c Command) (after Door, changed bool, events []Event, err error) {
-	after = m.Door
+// tryPass works out the door after c. It leaves t as it is if c only repeats what is so already.
+func (m *Registry) tryPass(c Command, t *trial) error {
+	after := m.Door
 	after.Tokens, after.Given, after.Revoked = maps.Clone(m.Door.Tokens), maps.Clone(m.Door.Given), maps.Clone(m.Door.Revoked)
 	if after.Tokens == nil {
 		after.Tokens, after.Given = map[string]JoinToken{}, map[string]given{}
@@ -87,28 +87,29 @@ func (m *Registry) doorAfter(c Command) (after Door, changed bool, events []Even
 	switch p := c.Pass; {
 	case p.Token != nil:
 		if len(after.Tokens) >= keptTokens {
-			return m.Door, false, nil, errManyTokens
+			return errManyTokens
 		}
-		t := *p.Token
-		t.Expires = c.At.Add(p.Life)
-		after.Tokens[t.ID] = t
+		token := *p.Token
+		token.Expires = c.At.Add(p.Life)
+		after.Tokens[token.ID] = token
 	case p.Revoke != "":
 		if _, ok := after.Tokens[p.Revoke]; !ok {
-			return m.Door, false, nil, ErrNoToken
+			return ErrNoToken
 		}
 		delete(after.Tokens, p.Revoke)
 	case p.Certs != nil:
 		if err := after.revoke(*p.Certs, p.Undo, c.At); err != nil {
-			return m.Door, false, nil, err
+			return err
 		}
 	case p.Join != nil:
 		s := step{cmd: c, name: p.Join.Name.Name, last: m.LastEvent}
-		if changed, err = m.join(&after, &s); err != nil || !changed {
-			return m.Door, false, nil, err
+		if joined, err := m.join(&after, &s); err != nil || !joined {
+			return err
 		}
-		return after, true, s.events, nil
+		t.events = s.events
 	}
-	return after, true, nil, nil
+	t.door, t.changed = after, true
+	return nil
 }
 
 // forgotten reports whether the record of a name's key can go: it is a node's, the node is not known (any more), and the key was given

@@ -37,12 +37,11 @@ var (
 	ErrManyApps  = fmt.Errorf("%d apps run already, which is all that are kept", keptLives)
 )
 
-// livesAfter is the apps after c. changed is false if c only repeats what is so already, as most beats do. Lives and the map are
+// tryApps works out the apps after c. It leaves t as it is if c only repeats what is so already, as most beats do. Lives and the map are
 // replaced, never changed: a snapshot may be reading them.
-func (m *Registry) livesAfter(c Command) (after map[string]Life, changed bool, events []Event, err error) {
-	after = m.Lives
+func (m *Registry) tryApps(c Command, t *trial) (err error) {
 	for _, app := range c.Apps {
-		was, known := after[app]
+		was, known := t.lives[app]
 		now, what := was, ""
 		switch c.Do {
 		case DoBeatApp:
@@ -57,28 +56,28 @@ func (m *Registry) livesAfter(c Command) (after map[string]Life, changed bool, e
 			err = fmt.Errorf("command %q is not known to this lifeboat", c.Do)
 		}
 		if err != nil {
-			return nil, false, nil, fmt.Errorf("app %s: %w", app, err)
+			return fmt.Errorf("app %s: %w", app, err)
 		}
 		if now == was {
 			continue
 		}
-		if !changed {
-			after, changed = maps.Clone(m.Lives), true
+		if !t.changed {
+			t.lives, t.changed = maps.Clone(m.Lives), true
 		}
-		if after == nil {
-			after = map[string]Life{}
+		if t.lives == nil {
+			t.lives = map[string]Life{}
 		}
-		after[app] = now
+		t.lives[app] = now
 		if what != "" {
-			e := Event{Index: m.LastEvent + uint64(len(events)) + 1, Time: c.At, Type: what}
+			e := Event{Index: m.LastEvent + uint64(len(t.events)) + 1, Time: c.At, Type: what}
 			e.Data = Saying("app", app, "why", now.Over, "by", c.Asked.by())
-			events = append(events, e)
+			t.events = append(t.events, e)
 		}
 	}
-	if changed && !makeRoom(after, c.At) {
-		return nil, false, nil, ErrManyApps
+	if t.changed && !makeRoom(t.lives, c.At) {
+		return ErrManyApps
 	}
-	return after, changed, events, nil
+	return nil
 }
 
 // beat is the life of an app that has beaten.

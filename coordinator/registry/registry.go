@@ -115,20 +115,29 @@ type trial struct {
 	events   []Event
 }
 
-// try works out what c would do. A step without events counts as no change, and its node stays as it was.
+// try works out what c would do.
 func (m *Registry) try(c Command) (t trial, err error) {
 	t.hosts, t.schedule, t.door, t.lives = m.Hosts, m.Schedule, m.Door, m.Lives
 	switch {
 	case c.Pass != nil:
-		t.door, t.changed, t.events, err = m.doorAfter(c)
-		return t, err
+		err = m.tryPass(c, &t)
 	case len(c.Apps) > 0:
-		t.lives, t.changed, t.events, err = m.livesAfter(c)
-		return t, err
+		err = m.tryApps(c, &t)
+	default:
+		err = m.tryNodes(c, &t)
 	}
+	if err != nil {
+		return trial{}, err
+	}
+	return t, nil
+}
+
+// tryNodes works out the nodes, the host files and the schedule after c. A step without events counts as no change, and its node stays as
+// it was.
+func (m *Registry) tryNodes(c Command, t *trial) (err error) {
 	var told []Event
 	if t.schedule, told, err = m.scheduleAfter(c); err != nil {
-		return trial{}, err
+		return err
 	}
 	t.hosts, t.events = m.hostsAfter(c)
 	t.events = append(t.events, told...)
@@ -139,7 +148,7 @@ func (m *Registry) try(c Command) (t trial, err error) {
 			hosts: t.hosts.Lists, wasScheduled: m.Schedule, schedule: t.schedule, last: m.LastEvent + uint64(len(t.events)),
 		}
 		if err := s.take(); err != nil {
-			return trial{}, fmt.Errorf("node %s: %w", name, err)
+			return fmt.Errorf("node %s: %w", name, err)
 		}
 		if len(s.events) == 0 {
 			s.node = was
@@ -149,7 +158,7 @@ func (m *Registry) try(c Command) (t trial, err error) {
 		}
 		t.nodes, t.events = append(t.nodes, s.node), append(t.events, s.events...)
 	}
-	return t, nil
+	return nil
 }
 
 // record appends events. It never writes into the part of the slice that a snapshot may be reading.
