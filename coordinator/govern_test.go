@@ -76,10 +76,7 @@ func TestTakeOverWaitsForTheDisk(t *testing.T) {
 func TestWhoLeadsNoMoreHasLocatedNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := lone(t)
-		defer f.Close()
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- f.govern(ctx) }()
+		during(t, f.govern)
 		time.Sleep(5 * time.Second)
 		landed := []blockmap.Word{{Key: blockmap.KeyOf("cache/-/x"), What: blockmap.Landed{Bytes: 7, From: unique.Make("a")}}}
 		if _, err := f.locations.blocks.Hear("b", landed); err != nil {
@@ -87,7 +84,7 @@ func TestWhoLeadsNoMoreHasLocatedNothing(t *testing.T) {
 		}
 		shown := func(want int64) {
 			t.Helper()
-			s, err := (&operator{fleet: f}).GetStatus(ctx, &api.GetStatusRequest{})
+			s, err := (&operator{fleet: f}).GetStatus(t.Context(), &api.GetStatusRequest{})
 			w := httptest.NewRecorder()
 			f.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 			if line := fmt.Sprintf("\nlifeboat_coordinator_blocks_located %d\n", want); err != nil || s.BlocksLocated != want || !strings.Contains(w.Body.String(), line) {
@@ -101,9 +98,5 @@ func TestWhoLeadsNoMoreHasLocatedNothing(t *testing.T) {
 			t.Fatal("it leads still")
 		}
 		shown(0)
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
 	})
 }

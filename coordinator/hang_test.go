@@ -83,12 +83,7 @@ func freeze(s *raftstore.Store) (thaw func()) {
 func TestStatusOfACoordinatorWithAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := lone(t)
-		defer f.Close()
-		ctx, cancel := context.WithCancel(t.Context())
-		var g sync.WaitGroup
-		g.Go(func() { f.govern(ctx) })
-		defer g.Wait()
-		defer cancel()
+		during(t, f.govern)
 		time.Sleep(5 * time.Second)
 		trouble := func() string {
 			t.Helper()
@@ -128,13 +123,8 @@ func TestStatusOfACoordinatorWithAFullDisk(t *testing.T) {
 func TestCallsAtADiskThatBeginsToHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := lone(t)
-		defer f.Close()
-		ctx, cancel := context.WithCancel(t.Context())
-		var g sync.WaitGroup
-		g.Go(func() { f.govern(ctx) })
-		g.Go(func() { f.ledger.watchDisk(ctx, f.log) })
-		defer g.Wait()
-		defer cancel()
+		during(t, f.govern)
+		during(t, func(ctx context.Context) error { return f.ledger.watchDisk(ctx, f.log) })
 		time.Sleep(5 * time.Second)
 		term, err := f.ledger.lead()
 		if err != nil {

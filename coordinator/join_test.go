@@ -252,27 +252,32 @@ func lone(t *testing.T) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { f.Close() })
 	return f
+}
+
+// during has run go on until the test ends.
+func during(t *testing.T, run func(context.Context) error) {
+	ended := make(chan error, 1)
+	go func() { ended <- run(t.Context()) }()
+	t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A machine that joins is told the coordinators that are members now, not those in the first settings.
 func TestWhoJoinsHearsOfTheMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := lone(t)
-		defer f.Close()
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- f.govern(ctx) }()
+		during(t, f.govern)
 		time.Sleep(5 * time.Second)
 		if err := f.ledger.raft.AddNonvoter("c4", "c4:7411", 0, 0).Error(); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := f.ledger.coordinators(), []string{f.cfg.Peers[0].Address, "c4:7411"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
 		}
 	})
 }

@@ -495,7 +495,6 @@ func TestLeaversBeatEverySecond(t *testing.T) {
 func TestWhoComesBackIsNotLostAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := lone(t)
-		defer f.Close()
 		if err := f.ledger.awaitLead(t.Context()); err != nil {
 			t.Fatal(err)
 		}

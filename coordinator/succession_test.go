@@ -143,7 +143,6 @@ func TestWhoCannotReadTheLogShouldNotLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
 		f := lone(t)
-		defer f.Close()
 		f.succession.log = slog.New(slog.NewTextHandler(&said, nil))
 		if err := f.ledger.awaitLead(t.Context()); err != nil {
 			t.Fatal(err)

@@ -21,7 +21,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/lifeboat/lifeboat/api"
-	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/pipenet"
@@ -225,21 +224,13 @@ func TestWebhookMeetsAGap(t *testing.T) {
 // until then.
 func TestFirstMarkIsWrittenOnceItCanBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Default()
-		cfg.Name, cfg.DataDir, cfg.Peers = "c1", t.TempDir(), peersNamed(1)
-		f, err := openFleet(cfg, newStreams(certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c1"}), cfg.Peers[0].Address, nowhere), Deps{Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
+		f := lone(t)
 		p := &poster{log: f.log, ledger: f.ledger, do: f.do, name: "new"}
 		p.begin()
 		if p.due.IsZero() {
 			t.Error("the mark was written, and nobody leads")
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- f.govern(ctx) }()
+		during(t, f.govern)
 		time.Sleep(markPace + 5*time.Second)
 		p.mark()
 		if !p.due.IsZero() {
@@ -250,10 +241,6 @@ func TestFirstMarkIsWrittenOnceItCanBe(t *testing.T) {
 				t.Error("the log does not know the webhook")
 			}
 		})
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
 	})
 }
 
