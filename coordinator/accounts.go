@@ -320,25 +320,10 @@ var errNowhere = errors.New("no coordinator has it, and a restored snapshot brin
 
 // fetch gets a manifest from the first coordinator that has it.
 func (a *accounts) fetch(ctx context.Context, file string) error {
-	ctx, cancel := context.WithTimeout(ctx, sharePatience)
-	defer cancel()
 	var errs []error
 	lacking := 0
 	for _, p := range a.colleagues.all() {
-		client, err := a.colleagues.ask(p)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		stream, err := client.FetchManifest(ctx, &api.FetchManifestRequest{File: file})
-		if err == nil {
-			if _, err = stream.Recv(); err == nil { // the name
-				err = a.files.take(file, func() ([]byte, error) {
-					part, err := stream.Recv()
-					return part.GetData(), err
-				})
-			}
-		}
+		err := a.fetchFrom(ctx, p, file)
 		if err == nil {
 			return nil
 		}
@@ -351,6 +336,32 @@ func (a *accounts) fetch(ctx context.Context, file string) error {
 		return errNowhere
 	}
 	return errors.Join(errs...)
+}
+
+// fetchFrom gets a manifest from one coordinator. One that says nothing, because its disk hangs or its machine is gone, leaves time for the
+// others.
+func (a *accounts) fetchFrom(ctx context.Context, from Peer, file string) error {
+	ctx, cancel := context.WithTimeout(ctx, sharePatience)
+	defer cancel()
+	client, err := a.colleagues.ask(from)
+	if err != nil {
+		return err
+	}
+	silent := time.AfterFunc(dialPatience, cancel)
+	stream, err := client.FetchManifest(ctx, &api.FetchManifestRequest{File: file})
+	if err == nil {
+		_, err = stream.Recv() // the name
+	}
+	if !silent.Stop() {
+		return fmt.Errorf("no answer within %s", dialPatience)
+	}
+	if err != nil {
+		return err
+	}
+	return a.files.take(file, func() ([]byte, error) {
+		part, err := stream.Recv()
+		return part.GetData(), err
+	})
 }
 
 // obtain makes sure that a manifest's file is here: a new leader may not have fetched it yet. Where no coordinator has the file, the answer is

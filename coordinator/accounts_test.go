@@ -3,11 +3,13 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -35,6 +37,25 @@ func (w *withoutManifests) FetchManifest(r *api.FetchManifestRequest, _ grpc.Ser
 	return status.Errorf(codes.NotFound, "manifest %s is not here", r.GetFile())
 }
 
+// withManifests is a coordinator that has every manifest.
+type withManifests struct {
+	api.UnimplementedCoordinationServer
+}
+
+func (withManifests) FetchManifest(r *api.FetchManifestRequest, stream grpc.ServerStreamingServer[api.ManifestPart]) error {
+	return sendFile(r.GetFile(), strings.NewReader("{}\n"), stream.Send)
+}
+
+// hung is a coordinator whose disk hangs.
+type hung struct {
+	api.UnimplementedCoordinationServer
+}
+
+func (hung) FetchManifest(_ *api.FetchManifestRequest, stream grpc.ServerStreamingServer[api.ManifestPart]) error {
+	<-stream.Context().Done()
+	return stream.Context().Err()
+}
+
 // slowTaker is a coordinator whose disk takes a hundred manifests a second.
 type slowTaker struct {
 	api.UnimplementedCoordinationServer
@@ -51,19 +72,24 @@ func (slowTaker) KeepManifest(stream grpc.ClientStreamingServer[api.ManifestPart
 	}
 }
 
-// besideColleague returns the fleet of c1, one of so many coordinators, and its directory. c2 serves as given, and the others are away.
-func besideColleague(t *testing.T, members int, c2 api.CoordinationServer) (f *fleet, dir string) {
+// besideColleagues returns the fleet of c1, one of so many coordinators, and its directory. c2 and those after it serve as given, and the
+// others are away.
+func besideColleagues(t *testing.T, members int, others ...api.CoordinationServer) (f *fleet, dir string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	as := func(name string) *certs.Identity {
 		return certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: name})
 	}
-	at := pipenet.Listen()
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(as("c2").Server([]string{"h2"}, certs.RoleCoordinator))), grpc.MaxConcurrentStreams(maxStreams))
-	api.RegisterCoordinationServer(server, c2)
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(at) }()
-	t.Cleanup(func() { server.Stop(); <-ended })
+	at := map[string]*pipenet.Listener{}
+	for i, other := range others {
+		here := pipenet.Listen()
+		at[fmt.Sprintf("10.0.0.%d:7411", i+2)] = here
+		server := grpc.NewServer(grpc.Creds(credentials.NewTLS(as(fmt.Sprint("c", i+2)).Server([]string{"h2"}, certs.RoleCoordinator))), grpc.MaxConcurrentStreams(maxStreams))
+		api.RegisterCoordinationServer(server, other)
+		ended := make(chan error, 1)
+		go func() { ended <- server.Serve(here) }()
+		t.Cleanup(func() { server.Stop(); <-ended })
+	}
 
 	dir = t.TempDir()
 	l, err := openLedger(ledgerConfig{dir: dir, own: "c1", peers: peersNamed(members), election: time.Second, log: log, streams: newStreams(as("c1"), "c1:1", nowhere)})
@@ -78,10 +104,10 @@ func besideColleague(t *testing.T, members int, c2 api.CoordinationServer) (f *f
 	}
 	t.Cleanup(func() { files.Close() })
 	f.colleagues = &colleagues{identity: as("c1"), ledger: l, conns: map[Peer]*grpc.ClientConn{}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-		if address != "10.0.0.2:7411" {
-			return nil, net.ErrClosed
+		if here := at[address]; here != nil {
+			return here.Dial(ctx, network, address)
 		}
-		return at.Dial(ctx, network, address)
+		return nil, net.ErrClosed
 	}}
 	t.Cleanup(func() { f.colleagues.Close() })
 	f.accounts = newAccounts(l, f.colleagues, files, log)
@@ -92,7 +118,7 @@ func besideColleague(t *testing.T, members int, c2 api.CoordinationServer) (f *f
 // leader waits for one.
 func TestManyManifestsWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, dir := besideColleague(t, 3, slowTaker{})
+		f, dir := besideColleagues(t, 3, slowTaker{})
 		if err := os.WriteFile(filepath.Join(dir, "manifests", "n.jsonl"), []byte("{}\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +144,7 @@ func TestManifestThatNobodyHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const refs = 50
 		colleague := &withoutManifests{}
-		f, dir := besideColleague(t, 3, colleague)
+		f, dir := besideColleagues(t, 3, colleague)
 		is := &f.ledger.fsm.machine.Manifests
 		for range refs {
 			*is = append(*is, &registry.ManifestRef{File: "n-" + string(rune('a'+len(*is))) + ".jsonl"})
@@ -152,11 +178,22 @@ func TestManifestThatNobodyHas(t *testing.T) {
 func TestManifestIsNotFoundOnceAllWereAsked(t *testing.T) {
 	for members, want := range map[int]codes.Code{2: codes.NotFound, 3: codes.Unavailable} {
 		synctest.Test(t, func(t *testing.T) {
-			f, _ := besideColleague(t, members, &withoutManifests{})
+			f, _ := besideColleagues(t, members, &withoutManifests{})
 			err := f.accounts.obtain(t.Context(), &registry.ManifestRef{Node: "n", File: "n-a.jsonl", Moved: 3})
 			if status.Code(err) != want {
 				t.Errorf("got %v of %d coordinators, want %v", err, members, want)
 			}
 		})
 	}
+}
+
+// A coordinator whose disk hangs, such as the one that led before, does not keep this one from the manifests that the next one has.
+func TestManifestIsFetchedPastADiskThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := besideColleagues(t, 3, hung{}, withManifests{})
+		began := time.Now()
+		if err := f.accounts.obtain(t.Context(), &registry.ManifestRef{Node: "n", File: "n-a.jsonl"}); err != nil || time.Since(began) > 5*time.Second {
+			t.Errorf("got %v after %s, want the manifest of c3", err, time.Since(began))
+		}
+	})
 }
