@@ -51,17 +51,17 @@ func (f *daemonFlags) logger(w io.Writer) (log *slog.Logger, end func(), err err
 		}
 		return a
 	}}
-	to := newUnhurried(w)
+	in := func(to io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(to, o)) }
 	switch f.format {
 	case "text":
-		log = slog.New(slog.NewTextHandler(to, o))
 	case "json":
-		log = slog.New(slog.NewJSONHandler(to, o))
+		in = func(to io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(to, o)) }
 	default:
 		return nil, nil, usagef("--log-format %s: want text or json", f.format)
 	}
-	go to.run(log)
-	return log, to.close, nil
+	to := newUnhurried(w)
+	go to.run(in(w))
+	return in(to), to.close, nil
 }
 
 // heed catches the signals that a daemon acts on once it runs. Until then they wait in the channel: a SIGPWR is not repeated, and a SIGHUP

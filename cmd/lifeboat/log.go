@@ -47,7 +47,8 @@ func (u *unhurried) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// run writes the lines that Write took, until close.
+// run writes the lines that Write took, until close. log is of the same reader, and not behind Write: a line that says how many others are
+// missing comes where they are, and is never one of them.
 func (u *unhurried) run(log *slog.Logger) {
 	defer close(u.ended)
 	for range u.more {
@@ -58,10 +59,10 @@ func (u *unhurried) run(log *slog.Logger) {
 		if len(lines) > 0 {
 			_, _ = u.to.Write(lines) // there is no other place to report an error
 		}
-		switch {
-		case lost > 0:
+		if lost > 0 {
 			log.Error("lines are missing here: nobody took the log", "lines", lost)
-		case closed:
+		}
+		if closed {
 			return
 		}
 	}
