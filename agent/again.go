@@ -139,8 +139,8 @@ func (s *drains) again(ctx context.Context, broken []migration.Broken) (rest []m
 }
 
 // passAgain runs another pass of a drain that was over: for blocks that broke, that nobody has any more, or that were
-// written since. What the coordinator was told of that drain is then out of date, so it is told anew. passAgain reports
-// false when the pass was cut short.
+// written since. Once the pass is over, the coordinator is told anew; until then it keeps the manifest of that drain, which
+// still names what was lost: the account does not, while the pass carries it. passAgain reports false when the pass was cut short.
 func (c *course) passAgain(ctx context.Context, p page, broken []migration.Broken, about func(*migration.DrainConfig)) (done bool) {
 	ended := p.Work.Drained.Finished
 	if !c.passes(ctx, ended) {
@@ -150,7 +150,7 @@ func (c *course) passAgain(ctx context.Context, p page, broken []migration.Broke
 	defer over()
 	again := func(w *work) {
 		if w.stands(ended) {
-			w.Told, w.Again = false, true
+			w.Again = true
 		}
 	}
 	if err := c.incidents.Amend(again); err != nil {

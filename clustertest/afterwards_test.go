@@ -163,6 +163,23 @@ func TestLostWithinTheTimeOfAnOrder(t *testing.T) {
 	}
 }
 
+// While a node carries what its drain has lost, the coordinator keeps the manifest that names it, also when the agent starts anew meanwhile:
+// the machine may go before all of it is carried.
+func TestManifestStandsWhileWhatWasLostIsCarried(t *testing.T) {
+	bubble(t, calm(clustertest.Config{BytesPerSecond: slow}), func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Decommission(0, 20*time.Second, "")
+		c.WaitDrained(0)
+		summary, _ := c.Manifest(0)
+		before, _ := c.Moved(0)
+		c.Until("some of what was lost is carried", time.Minute, func() bool { n, _ := c.Moved(0); return n > before+3 })
+		c.Kill(0)
+		c.Restart(0)
+		c.Sleep(time.Second / 2) // it goes on after a second
+		accounted(t, c, 0, blocks, summary.GetLost().GetBlocks())
+	})
+}
+
 // A cloud's deadline has passed, and the machine is still there: nothing is sent that was lost by then.
 func TestNothingIsSentAfterACloudsDeadline(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
