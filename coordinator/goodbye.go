@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"strings"
@@ -89,8 +90,9 @@ func entriesOf(r *api.GoodbyeRequest) iter.Seq[*api.ManifestEntry] {
 }
 
 func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestWriter) error {
-	if w.counts["moved"] != summary.GetMoved().GetBlocks() || w.counts["lost"] != summary.GetLost().GetBlocks() || w.counts["skipped"] != summary.GetSkipped().GetBlocks() {
-		s.log.Warn("a manifest's summary and its entries disagree: the larger figures count", "node", name, "incident", summary.Incident)
+	says := fmt.Sprintf("%d moved, %d lost, %d skipped", summary.GetMoved().GetBlocks(), summary.GetLost().GetBlocks(), summary.GetSkipped().GetBlocks())
+	if has := fmt.Sprintf("%d moved, %d lost, %d skipped", w.counts["moved"], w.counts["lost"], w.counts["skipped"]); has != says {
+		s.log.Warn("a manifest's summary and its entries disagree: the larger figures count", "node", name, "incident", summary.Incident, "summary", says, "entries", has)
 	}
 	said, err := proto.Marshal(summary)
 	if err != nil {
