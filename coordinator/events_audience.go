@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lifeboat/lifeboat/certs"
 )
 
 const (
@@ -14,6 +16,8 @@ const (
 
 	// maxSubscribers bounds how many may follow events at once. Each takes some 30 KB over TLS.
 	maxSubscribers = 4096
+	// mostOfName is how many of them may have one name: a program that forgets its streams leaves room for others.
+	mostOfName = maxSubscribers / 2
 )
 
 // audience is all subscribers to events of this coordinator. One clock cuts off those that are stuck: with a timer each, a thousand
@@ -31,6 +35,7 @@ type audience struct {
 // subscriber is one follower of events.
 type subscriber struct {
 	audience *audience
+	who      certs.Name
 	sends    atomic.Int64 // the turn in which the present send began; 0: nothing is being sent
 
 	mu  sync.Mutex // guards cut
@@ -43,14 +48,23 @@ func newAudience() *audience {
 	return a
 }
 
-// join adds a subscriber, which must leave when it is done. cut must end a send that is stuck.
-func (a *audience) join(cut func()) (*subscriber, error) {
+// join adds a subscriber of that name, which must leave when it is done. cut must end a send that is stuck.
+func (a *audience) join(who certs.Name, cut func()) (*subscriber, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.all) >= maxSubscribers {
 		return nil, fmt.Errorf("%d follow events of this coordinator already, and no more can: try again later, or have one of them pass events on", len(a.all))
 	}
-	s := &subscriber{audience: a, cut: cut}
+	of := 0
+	for s := range a.all {
+		if s.who == who {
+			of++
+		}
+	}
+	if of >= mostOfName {
+		return nil, fmt.Errorf("%d of %s follow events of this coordinator already: does a program forget to end its streams?", of, who)
+	}
+	s := &subscriber{audience: a, who: who, cut: cut}
 	a.all[s] = struct{}{}
 	return s, nil
 }

@@ -16,8 +16,12 @@ func (s *operator) Events(r *api.EventsRequest, stream grpc.ServerStreamingServe
 	if err := want.check(); err != nil {
 		return err
 	}
+	who, err := caller(stream.Context())
+	if err != nil {
+		return err
+	}
 	stuck := make(chan struct{})
-	sub, err := s.audience.join(func() { close(stuck) })
+	sub, err := s.audience.join(who, func() { close(stuck) })
 	if err != nil {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}

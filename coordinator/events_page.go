@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
@@ -54,7 +55,8 @@ func (s *web) streamEvents(w http.ResponseWriter, r *http.Request) {
 	defer context.AfterFunc(term, cancel)() // the follower goes on after its last place at the next leader
 
 	control := http.NewResponseController(w)
-	sub, err := s.audience.join(func() { control.SetWriteDeadline(time.Now().Add(-time.Second)) })
+	who, _ := certs.PeerName(*r.TLS) // the door has looked at it
+	sub, err := s.audience.join(who, func() { control.SetWriteDeadline(time.Now().Add(-time.Second)) })
 	if err != nil {
 		refuseHTTP(w, http.StatusServiceUnavailable, err.Error())
 		return

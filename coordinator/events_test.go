@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
@@ -257,19 +258,26 @@ func TestEventsAreWrittenOnce(t *testing.T) {
 
 func TestSubscribersAreBounded(t *testing.T) {
 	a := newAudience()
+	app, operator := certs.Name{Role: certs.RoleApp, Name: "app"}, certs.Name{Role: certs.RoleOperator, Name: "o"}
 	var all []*subscriber
-	for range maxSubscribers {
-		s, err := a.join(func() {})
-		if err != nil {
-			t.Fatal(err)
+	for _, who := range []certs.Name{app, operator} {
+		for range mostOfName {
+			s, err := a.join(who, func() {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, s)
 		}
-		all = append(all, s)
+		if _, err := a.join(who, func() {}); who == app && (err == nil || !strings.Contains(err.Error(), "2048 of app app follow")) {
+			t.Errorf("one more of one name: got %v, want a refusal", err)
+		}
 	}
-	if _, err := a.join(func() {}); err == nil || !strings.Contains(err.Error(), "4096 follow") {
+	other := certs.Name{Role: certs.RoleApp, Name: "other"}
+	if _, err := a.join(other, func() {}); err == nil || !strings.Contains(err.Error(), "4096 follow") {
 		t.Errorf("got %v, want a refusal", err)
 	}
 	all[0].leave()
-	if _, err := a.join(func() {}); err != nil {
+	if _, err := a.join(other, func() {}); err != nil {
 		t.Error(err)
 	}
 }
